@@ -47,11 +47,11 @@ READ_HEADERS = (
 """What pages of other origins may read beside the plain headers."""
 
 DESCRIPTION = """\
-Give a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
+Send a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
 
-Every request carries an API key (`Authorization: Bearer …`); below `/acousticbrainz/` it may stand
-in the address, and programs on the service's machine need none. Errors always have the body
-`{error, message, trace_id}`. Analysis runs as a job: submit, then poll `GET /v1/jobs/{job_id}`.
+Send an API key with every request (`Authorization: Bearer …`). Below `/acousticbrainz/` the key may
+be part of the address, and programs on the service's machine need none. Errors always have the body
+`{error, message, trace_id}`. Analysis runs as a job: submit it, then poll `GET /v1/jobs/{job_id}`.
 
 """
 
@@ -65,8 +65,8 @@ def describe_limits(tiers: Tiers) -> str:
     return (
         f"Requests a minute by class: {rates}. One job may be polled {JOB_POLLS_PER_S} time a "
         f"second, {JOB_POLL_BURST} times at once after a pause; a refused poll does not count. An "
-        f"address may fail to authenticate {FAILED_AUTH_PER_MINUTE} times a minute. Beyond that "
-        "the answer is 429 with `Retry-After`.\n"
+        f"address may fail to authenticate {FAILED_AUTH_PER_MINUTE} times a minute. Beyond these "
+        "limits the answer is 429 with `Retry-After`.\n"
     )
 
 

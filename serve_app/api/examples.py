@@ -418,6 +418,8 @@ def error_example(path: str, status: int) -> dict[str, Any]:
     code, message = ERROR_MESSAGES[status]
     if status == 404:
         code, message = NOT_FOUND.get(path, (code, message))
+    elif (path, status) == ("/v1/jobs/{job_id}", 409):
+        code, message = "job_running", "the job is running; delete it when it has ended"
     if path.startswith(SPOTIFY):
         error = {"status": status, "message": message, "code": code}
         return {"error": error, "message": message, "trace_id": TRACE_ID}

@@ -36,10 +36,10 @@ RATE_HEADERS = {
     | TEXT,
 }
 CREDIT_HEADERS = {
-    "X-Cache": {"description": "As `_meta.cache`."} | TEXT,
-    "X-Credits-Used": {"description": "As `_meta.credits_used`."} | TEXT,
-    "X-Credits-Remaining": {"description": "As `_meta.credits_remaining`."} | TEXT,
-    "X-Test": {"description": "As `_meta.test`; only with test keys."} | TEXT,
+    "X-Cache": {"description": "Same as `_meta.cache`."} | TEXT,
+    "X-Credits-Used": {"description": "Same as `_meta.credits_used`."} | TEXT,
+    "X-Credits-Remaining": {"description": "Same as `_meta.credits_remaining`."} | TEXT,
+    "X-Test": {"description": "Same as `_meta.test`; only with test keys."} | TEXT,
 }
 
 COST_IN_HEADERS = frozenset(
@@ -56,8 +56,8 @@ COST_IN_HEADERS = frozenset(
 KEY_IN_ADDRESS = {
     "type": "http",
     "scheme": "basic",
-    "description": f"Below `{MOUNT}` alone, where programs on the service's own machine need no "
-    f"key: the API key as the password of the address, `http://x:afa_live_…@HOST{MOUNT}`.",
+    "description": f"Only below `{MOUNT}`, where programs on the service's own machine need no "
+    f"key: the API key as the password in the address, `http://x:afa_live_…@HOST{MOUNT}`.",
 }
 LETS_IN_MOUNTED: list[dict[str, list[str]]] = [{"ApiKey": []}, {"KeyInAddress": []}, {}]
 """Any of them; the last is none at all."""

@@ -18,8 +18,10 @@ class Account(Answer):
     """The account of the API key."""
 
     account: str = Field(description="Name of the account.")
-    key_id: str = Field(description="Id of the API key, which is no secret.")
-    is_test: bool = Field(description="A test key: simulated answers and credits.")
+    key_id: str = Field(description="Id of the API key; it is not secret.")
+    is_test: bool = Field(
+        description="Whether it is a test key: answers and credits are simulated."
+    )
     tier: str = Field(description="Plan of the account.")
     scopes: list[str] = Field(description="What the key may do: `read`, `compute`, `assets`.")
     credits: Credits = Field(description="The balance.")
@@ -38,7 +40,7 @@ class AnalysisFeatures(Answer):
     artist: str = Field(description="Name of the artist; empty when unknown.")
     title: str = Field(description="Title of the track; empty when unknown.")
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     key: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Musical key; null when there is none."
@@ -49,7 +51,7 @@ class AnalysisFeatures(Answer):
         description="0 to 100. How intense it sounds: low is calm, high is fast, dense and loud."
     )
     danceability: int = Field(
-        description="0 to 100. How well it suits dancing, by the steadiness and stress of its beat."
+        description="0 to 100. How suitable it is for dancing, by how steady and strong its beat is."
     )
     happiness: int = Field(
         description="0 to 100. How positive it sounds: low is sad or angry, high is happy."
@@ -57,45 +59,48 @@ class AnalysisFeatures(Answer):
     acousticness: int = Field(
         description="0 to 100. How likely the instruments are acoustic, not electric or electronic."
     )
-    instrumentalness: int = Field(description="0 to 100. How likely there are no vocals.")
+    instrumentalness: int = Field(description="0 to 100. How likely it is to have no vocals.")
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
-    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    mood_tags: list[MoodTagBody] = Field(description="Tags, highest score first.")
     loudness: float = Field(
-        description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
+        description="Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop."
     )
     loudness_range: float = Field(
-        description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+        description="Loudness range in LU (EBU Tech 3342): between quiet and loud parts."
     )
-    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
+    true_peak: float = Field(description="Highest peak, also between samples, in dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
     time_signature_confidence: float = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
-    speechiness: int = Field(description="0 to 100. How much of it is spoken words.")
-    liveness: int = Field(description="0 to 100. How likely it was recorded before an audience.")
+    speechiness: int = Field(description="0 to 100. How much of it is speech.")
+    liveness: int = Field(
+        description="0 to 100. How likely it was recorded in front of an audience."
+    )
     tempo_confidence: float = Field(
-        description="How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant."
+        description="How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right."
     )
     tempo_alternatives: list[TempoAlternativeBody] = Field(
-        description="Half, double and what else the beats may be counted in, the likeliest first; `tempo_range` asks for one of them."
+        description="Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them."
     )
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
     )
     attribute_confidence: dict[str, float] = Field(
-        description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
+        description="For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known."
     )
     models: dict[str, str] = Field(
-        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+        description="For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags."
     )
-    beats: list[float] = Field(description="Seconds of every beat.")
-    downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
+    beats: list[float] = Field(description="Time of every beat in seconds.")
+    downbeats: list[float] = Field(description="Time of the first beat of every bar in seconds.")
     embedding: list[float] | None = Field(
         default=None,
         description="768 floats, L2-normalised; only when `include_embedding` was set.",
     )
     embedding_model: str | None = Field(
-        default=None, description="Compare embeddings of the same model only."
+        default=None,
+        description="Model of the embedding; compare only embeddings of the same model.",
     )
 
 
@@ -110,20 +115,20 @@ class AssetListResponse(Answer):
 
 
 class AssetMetadata(Answer):
-    """What is known of an asset."""
+    """What is known about an asset."""
 
-    asset_id: str = Field(description="Name of the asset; send it in place of the audio.")
+    asset_id: str = Field(description="Id of the asset; send it instead of the audio.")
     sha256: str = Field(description="Hex SHA-256 of the stored bytes.")
     size_bytes: int = Field(description="Size of the stored file in bytes.")
     expires_at: datetime = Field(description="When the asset is deleted.")
     content_type: str = Field(description="MIME type of the uploaded file.")
-    created_at: datetime = Field(description="When it was uploaded first.")
+    created_at: datetime = Field(description="When it was first uploaded.")
 
 
 class AssetUpload(Answer):
     """A stored asset."""
 
-    asset_id: str = Field(description="Name of the asset; send it in place of the audio.")
+    asset_id: str = Field(description="Id of the asset; send it instead of the audio.")
     sha256: str = Field(description="Hex SHA-256 of the stored bytes.")
     size_bytes: int = Field(description="Size of the stored file in bytes.")
     expires_at: datetime = Field(description="When the asset is deleted.")
@@ -137,8 +142,8 @@ class AutoTopup(Answer):
     threshold: int = Field(description="A pack is bought when fewer credits are left.")
     pack_credits: int = Field(description="Credits of a pack.")
     price_minor: int = Field(description="Price of a pack.")
-    cap_minor: int = Field(description="Most that a UTC month's charges come to.")
-    spent_minor: int = Field(description="This month's charges, with the one under way.")
+    cap_minor: int = Field(description="Most that is charged in a UTC month.")
+    spent_minor: int = Field(description="This month's charges, including one in progress.")
 
 
 class BatchResponse(Answer):
@@ -146,10 +151,10 @@ class BatchResponse(Answer):
 
     audio_features: list[
         ExtendedSpotifyFeatures | SpotifyFeatures | ExtendedFeatures | Features | None
-    ] = Field(description="null where an ID could not be resolved; such slots are not charged.")
+    ] = Field(description="null if an ID could not be resolved; such slots are not charged.")
     reasons: dict[str, str] | None = Field(
         default=None,
-        description="With `extended`: id of each null slot to an error code, such as `track_not_found` or `tier_required`.",
+        description="With `extended`: for the id of each null slot, an error code such as `track_not_found` or `tier_required`.",
     )
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
@@ -158,13 +163,13 @@ class BeatGridBody(Answer):
     """Where the beats of a track are."""
 
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
-    downbeat: float = Field(description="Seconds of the first downbeat.")
-    beats: list[float] = Field(description="Seconds of every beat.")
-    downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
+    downbeat: float = Field(description="Time of the first downbeat in seconds.")
+    beats: list[float] = Field(description="Time of every beat in seconds.")
+    downbeats: list[float] = Field(description="Time of the first beat of every bar in seconds.")
     tempo_source: str = Field(
-        description="`verified`: a person checked the tempo, and the grid follows it; `computed`: from the audio."
+        description="`verified`: a person checked the tempo, and the grid follows it. `computed`: the tempo comes from the audio."
     )
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
@@ -173,16 +178,14 @@ class Bpm(Answer):
     """The tempo of the audio that was sent."""
 
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     confidence: float = Field(
-        description="How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant."
+        description="How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right."
     )
-    asset_id: str | None = Field(
-        default=None, description="The asset used; only when one was named."
-    )
+    asset_id: str | None = Field(default=None, description="The asset used; only if one was named.")
     asset_expires_at: datetime | None = Field(
-        default=None, description="Only when an asset was named."
+        default=None, description="When the asset is deleted; only if one was named."
     )
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
@@ -190,15 +193,17 @@ class Bpm(Answer):
 class Credits(Answer):
     """The account's credits."""
 
-    remaining: int = Field(description="Grant plus packs minus debt; negative inside the grace.")
-    monthly_grant: int = Field(description="Left of this month's grant.")
-    packs: int = Field(description="Prepaid; never expire.")
-    debt: int = Field(description="Used of the grace buffer.")
-    held: int = Field(description="Set aside for what runs now; not part of the others.")
+    remaining: int = Field(
+        description="Grant plus packs minus debt; negative within the grace buffer."
+    )
+    monthly_grant: int = Field(description="What is left of this month's grant.")
+    packs: int = Field(description="Prepaid credits; they never expire.")
+    debt: int = Field(description="How much of the grace buffer is used.")
+    held: int = Field(description="Reserved for work in progress; not included in the others.")
 
 
 class EnrichmentBody(Answer):
-    """What is known of an identified track; fields that nobody knows are left out."""
+    """What is known about an identified track; unknown fields are left out."""
 
     bpm: float | None = Field(default=None, description="Tempo in BPM.")
     key: str | None = Field(default=None, description="Pitch class of the key.")
@@ -227,7 +232,7 @@ class ExtendedFeatures(Answer):
     artist: str = Field(description="Name of the artist; empty when unknown.")
     title: str = Field(description="Title of the track; empty when unknown.")
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     key: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Musical key; null when there is none."
@@ -238,7 +243,7 @@ class ExtendedFeatures(Answer):
         description="0 to 100. How intense it sounds: low is calm, high is fast, dense and loud."
     )
     danceability: int = Field(
-        description="0 to 100. How well it suits dancing, by the steadiness and stress of its beat."
+        description="0 to 100. How suitable it is for dancing, by how steady and strong its beat is."
     )
     happiness: int = Field(
         description="0 to 100. How positive it sounds: low is sad or angry, high is happy."
@@ -246,43 +251,45 @@ class ExtendedFeatures(Answer):
     acousticness: int = Field(
         description="0 to 100. How likely the instruments are acoustic, not electric or electronic."
     )
-    instrumentalness: int = Field(description="0 to 100. How likely there are no vocals.")
+    instrumentalness: int = Field(description="0 to 100. How likely it is to have no vocals.")
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
-    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    mood_tags: list[MoodTagBody] = Field(description="Tags, highest score first.")
     loudness: float = Field(
-        description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
+        description="Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop."
     )
     loudness_range: float = Field(
-        description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+        description="Loudness range in LU (EBU Tech 3342): between quiet and loud parts."
     )
-    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
+    true_peak: float = Field(description="Highest peak, also between samples, in dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
     time_signature_confidence: float = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
-    speechiness: int = Field(description="0 to 100. How much of it is spoken words.")
-    liveness: int = Field(description="0 to 100. How likely it was recorded before an audience.")
+    speechiness: int = Field(description="0 to 100. How much of it is speech.")
+    liveness: int = Field(
+        description="0 to 100. How likely it was recorded in front of an audience."
+    )
     tempo_confidence: float = Field(
-        description="How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant."
+        description="How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right."
     )
     tempo_alternatives: list[TempoAlternativeBody] = Field(
-        description="Half, double and what else the beats may be counted in, the likeliest first; `tempo_range` asks for one of them."
+        description="Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them."
     )
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
     )
     attribute_confidence: dict[str, float] = Field(
-        description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
+        description="For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known."
     )
     models: dict[str, str] = Field(
-        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+        description="For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags."
     )
 
 
 class ExtendedSpotifyFeatures(Answer):
     """Audio features in Spotify's shape with the service's own fields."""
 
-    id: str = Field(description="The id that was asked for; of an upload its job's.")
+    id: str = Field(description="The id that was asked for; for an upload, the id of its job.")
     type: Literal["audio_features"] = Field(
         default="audio_features", description="Always the same."
     )
@@ -292,10 +299,10 @@ class ExtendedSpotifyFeatures(Answer):
     key: int = Field(description="Pitch class, C = 0; -1 unknown.")
     mode: Literal[-1, 0, 1] = Field(description="1 major, 0 minor, -1 unknown.")
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     loudness: float = Field(
-        description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
+        description="Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop."
     )
     time_signature: int = Field(description="Beats in a bar, 3 to 7.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
@@ -303,7 +310,7 @@ class ExtendedSpotifyFeatures(Answer):
         description="0 to 1. How intense it sounds: low is calm, high is fast, dense and loud."
     )
     danceability: float = Field(
-        description="0 to 1. How well it suits dancing, by the steadiness and stress of its beat."
+        description="0 to 1. How suitable it is for dancing, by how steady and strong its beat is."
     )
     valence: float = Field(
         description="0 to 1. How positive it sounds: low is sad or angry, high is happy."
@@ -311,30 +318,33 @@ class ExtendedSpotifyFeatures(Answer):
     acousticness: float = Field(
         description="0 to 1. How likely the instruments are acoustic, not electric or electronic."
     )
-    instrumentalness: float = Field(description="0 to 1. How likely there are no vocals.")
-    speechiness: float = Field(description="0 to 1. How much of it is spoken words.")
-    liveness: float = Field(description="0 to 1. How likely it was recorded before an audience.")
+    instrumentalness: float = Field(description="0 to 1. How likely it is to have no vocals.")
+    speechiness: float = Field(description="0 to 1. How much of it is speech.")
+    liveness: float = Field(
+        description="0 to 1. How likely it was recorded in front of an audience."
+    )
     embedding: list[float] | None = Field(
         default=None, description="768 floats; only when `include_embedding` was set."
     )
     embedding_model: str | None = Field(
-        default=None, description="Compare embeddings of the same model only."
+        default=None,
+        description="Model of the embedding; compare only embeddings of the same model.",
     )
     camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
-    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    mood_tags: list[MoodTagBody] = Field(description="Tags, highest score first.")
     tempo_confidence: float = Field(
-        description="How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant."
+        description="How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right."
     )
     tempo_alternatives: list[TempoAlternativeBody] = Field(
-        description="Half, double and what else the beats may be counted in, the likeliest first."
+        description="Half, double and other tempi at which the beats may be counted, most likely first."
     )
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
     )
     models: dict[str, str] = Field(
-        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+        description="For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags."
     )
 
 
@@ -344,7 +354,7 @@ class Features(Answer):
     artist: str = Field(description="Name of the artist; empty when unknown.")
     title: str = Field(description="Title of the track; empty when unknown.")
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     key: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Musical key; null when there is none."
@@ -355,7 +365,7 @@ class Features(Answer):
         description="0 to 100. How intense it sounds: low is calm, high is fast, dense and loud."
     )
     danceability: int = Field(
-        description="0 to 100. How well it suits dancing, by the steadiness and stress of its beat."
+        description="0 to 100. How suitable it is for dancing, by how steady and strong its beat is."
     )
     happiness: int = Field(
         description="0 to 100. How positive it sounds: low is sad or angry, high is happy."
@@ -363,7 +373,7 @@ class Features(Answer):
     acousticness: int = Field(
         description="0 to 100. How likely the instruments are acoustic, not electric or electronic."
     )
-    instrumentalness: int = Field(description="0 to 100. How likely there are no vocals.")
+    instrumentalness: int = Field(description="0 to 100. How likely it is to have no vocals.")
 
 
 class FeaturesAnswer(Answer):
@@ -372,7 +382,7 @@ class FeaturesAnswer(Answer):
     artist: str = Field(description="Name of the artist; empty when unknown.")
     title: str = Field(description="Title of the track; empty when unknown.")
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     key: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Musical key; null when there is none."
@@ -383,7 +393,7 @@ class FeaturesAnswer(Answer):
         description="0 to 100. How intense it sounds: low is calm, high is fast, dense and loud."
     )
     danceability: int = Field(
-        description="0 to 100. How well it suits dancing, by the steadiness and stress of its beat."
+        description="0 to 100. How suitable it is for dancing, by how steady and strong its beat is."
     )
     happiness: int = Field(
         description="0 to 100. How positive it sounds: low is sad or angry, high is happy."
@@ -391,29 +401,29 @@ class FeaturesAnswer(Answer):
     acousticness: int = Field(
         description="0 to 100. How likely the instruments are acoustic, not electric or electronic."
     )
-    instrumentalness: int = Field(description="0 to 100. How likely there are no vocals.")
+    instrumentalness: int = Field(description="0 to 100. How likely it is to have no vocals.")
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
 
 class Identification(Answer):
-    """Who a recording is; fields that nobody knows are left out."""
+    """Which track a recording is; unknown fields are left out."""
 
     matched: bool = Field(description="Whether the track was identified.")
-    artist: str | None = Field(default=None, description="Present when matched.")
-    title: str | None = Field(default=None, description="Present when matched.")
+    artist: str | None = Field(default=None, description="Present if matched.")
+    title: str | None = Field(default=None, description="Present if matched.")
     album: str | None = Field(default=None, description="Album or single it is on.")
     year: str | None = Field(default=None, description="Year of that release.")
     isrc: str | None = Field(default=None, description="International Standard Recording Code.")
     confidence: int = Field(
-        default=0, description="How sure the match is, 0 to 100; 0 when unmatched."
+        default=0, description="How certain the match is, 0 to 100; 0 if unmatched."
     )
     source_service: str | None = Field(
         default=None, description="Which service produced the match."
     )
     services_tried: dict[str, Literal["match", "no_match", "error", "skipped"]] = Field(
-        description="Every service of the cascade, in order."
+        description="The result of every service of the cascade, in order."
     )
-    enrichment: EnrichmentBody | None = Field(default=None, description="Null when unmatched.")
+    enrichment: EnrichmentBody | None = Field(default=None, description="null if unmatched.")
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
 
@@ -425,9 +435,9 @@ class JobEnvelope(Answer):
     )
     job_id: str = Field(description="Poll `GET /v1/jobs/{job_id}` with it.")
     result: AnalysisFeatures | SpotifyFeatures | None = Field(
-        default=None, description="Filled when `status` is `complete`."
+        default=None, description="Set when `status` is `complete`."
     )
-    error: Error | None = Field(default=None, description="Filled when `status` is `failed`.")
+    error: Error | None = Field(default=None, description="Set when `status` is `failed`.")
     meta: JobMeta = Field(
         alias="_meta", description="How the request was served, and what it cost."
     )
@@ -444,28 +454,28 @@ class JobList(Answer):
 
 
 class JobMeta(Answer):
-    """`Meta` of a job: also how far it is."""
+    """`Meta` of a job, with its progress."""
 
     cache: Literal["hit", "miss", "bypass"] = Field(
-        description="Whether the response came from cache."
+        description="Whether the response came from the cache."
     )
     latency_ms: int = Field(description="Processing time in milliseconds.")
     credits_used: int = Field(description="Credits that this operation cost.")
-    credits_remaining: int = Field(description="Credits left; negative inside the grace buffer.")
+    credits_remaining: int = Field(description="Credits left; negative within the grace buffer.")
     trace_id: str = Field(description="W3C trace id of the request.")
     test: bool = Field(
         default=False,
-        description="True, and only there, when a test key asked: the answer is made up from the request alone, and nothing was computed.",
+        description="Present, and true, only if a test key asked: the answer is then made up from the request alone, and nothing was computed.",
     )
     progress: float = Field(description="0 when queued, 1 when complete.")
     stage: str = Field(description="What is being done now.")
 
 
 class KeyBpm(Answer):
-    """Tempo and key alone."""
+    """Tempo and key only."""
 
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     key: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Musical key; null when there is none."
@@ -494,17 +504,19 @@ class LibraryAnswer(Answer):
 
 
 class LibraryFile(Answer):
-    """Where the audio of an own track is."""
+    """Where the audio of one of your tracks is."""
 
     place: Literal["path", "asset", "url"] = Field(description="What `location` is.")
     location: str = Field(description="Path, asset id or address.")
-    missing_since: datetime | None = Field(description="When it was first gone; null if there.")
+    missing_since: datetime | None = Field(
+        description="When it was first missing; null if it is there."
+    )
 
 
 class LibraryList(Answer):
-    """One page of tracks, in the order that was asked for."""
+    """One page of tracks, in the requested order."""
 
-    items: list[LibraryTrackBody] = Field(description="Tracks that the query asks for.")
+    items: list[LibraryTrackBody] = Field(description="Tracks that match the query.")
     next_cursor: str | None = Field(
         description="Pass as `cursor` to get the next page; null when there are no more items."
     )
@@ -516,12 +528,14 @@ class LibraryMapBody(Answer):
     """The library on a plane: its embeddings along the two directions in which they differ most."""
 
     model: str | None = Field(
-        description="Whose embeddings they are: the model that most tracks have one of; null where no track has."
+        description="Model of the embeddings: the one that most tracks have an embedding of; null if no track has any."
     )
-    items: list[MappedTrackBody] = Field(description="At most 2,000; of more, an even sample.")
+    items: list[MappedTrackBody] = Field(
+        description="At most 2,000 tracks; if there are more, an even sample."
+    )
     total: int = Field(description="Tracks that have such an embedding, shown or not.")
     variance_shown: float = Field(
-        description="How much of the embeddings' variance the plane shows: with less, tracks that lie together may still sound different."
+        description="How much of the embeddings' variance the plane shows. If it is low, tracks that are close together may still sound different."
     )
     meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
@@ -529,8 +543,10 @@ class LibraryMapBody(Answer):
 class LibraryTrackBody(Answer):
     """A track of the library."""
 
-    id: str = Field(description="Every look-up takes it.")
-    shared: bool = Field(description="Whether it is the operator's, which every key sees.")
+    id: str = Field(description="Id of the track; every look-up accepts it.")
+    shared: bool = Field(
+        description="Whether it belongs to the operator; every key sees such tracks."
+    )
     artist: str = Field(description="Name of the artist; empty when unknown.")
     title: str = Field(description="Title of the track; empty when unknown.")
     album: str | None = Field(description="Album or single it is on.")
@@ -547,12 +563,14 @@ class LibraryTrackBody(Answer):
     mode: str | None = Field(description="`major` or `minor`; null when there is no key.")
     camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
     energy: int | None = Field(description="0 to 100; null before the analysis.")
-    tags: list[str] = Field(description="The owner's.")
-    files: list[LibraryFile] = Field(description="Of an own track; empty for the operator's.")
-    sources: dict[str, str] = Field(description="Field to who said so.")
+    tags: list[str] = Field(description="Tags that the owner set.")
+    files: list[LibraryFile] = Field(
+        description="Files of your own track; empty for the operator's tracks."
+    )
+    sources: dict[str, str] = Field(description="For each field, where its value comes from.")
     added_at: datetime | None = Field(description="When it was added.")
-    changed_at: datetime | None = Field(description="When anything of it changed last.")
-    analysed_at: datetime | None = Field(description="When it was analysed; null before.")
+    changed_at: datetime | None = Field(description="When it last changed.")
+    analysed_at: datetime | None = Field(description="When it was analysed; null before that.")
 
 
 class ListedJob(Answer):
@@ -564,18 +582,20 @@ class ListedJob(Answer):
     )
     progress: float = Field(description="0 when queued, 1 when complete.")
     stage: str = Field(description="What is being done now.")
-    credits_used: int = Field(description="Reserved while it is unfinished, then charged.")
+    credits_used: int = Field(
+        description="Credits reserved while the job is unfinished, then charged."
+    )
     error: Error | None = Field(description="Why it failed; null otherwise.")
     created_at: datetime = Field(description="When it was submitted.")
-    finished_at: datetime | None = Field(description="When it ended; null before.")
+    finished_at: datetime | None = Field(description="When it ended; null before that.")
 
 
 class MappedTrackBody(Answer):
-    """A track and where it lies on the map; tracks that sound alike lie together."""
+    """A track and its place on the map; tracks that sound alike are close together."""
 
-    id: str = Field(description="Every look-up takes it.")
-    x: float = Field(description="To the right.")
-    y: float = Field(description="Upwards.")
+    id: str = Field(description="Id of the track; every look-up accepts it.")
+    x: float = Field(description="Position to the right.")
+    y: float = Field(description="Position upwards.")
     artist: str = Field(description="Name of the artist; empty when unknown.")
     title: str = Field(description="Title of the track; empty when unknown.")
     tempo: float | None = Field(description="BPM.")
@@ -587,15 +607,15 @@ class Meta(Answer):
     """How the request was served."""
 
     cache: Literal["hit", "miss", "bypass"] = Field(
-        description="Whether the response came from cache."
+        description="Whether the response came from the cache."
     )
     latency_ms: int = Field(description="Processing time in milliseconds.")
     credits_used: int = Field(description="Credits that this operation cost.")
-    credits_remaining: int = Field(description="Credits left; negative inside the grace buffer.")
+    credits_remaining: int = Field(description="Credits left; negative within the grace buffer.")
     trace_id: str = Field(description="W3C trace id of the request.")
     test: bool = Field(
         default=False,
-        description="True, and only there, when a test key asked: the answer is made up from the request alone, and nothing was computed.",
+        description="Present, and true, only if a test key asked: the answer is then made up from the request alone, and nothing was computed.",
     )
 
 
@@ -603,28 +623,28 @@ class ModelBody(Answer):
     """A checkpoint that this service knows."""
 
     id: str = Field(description="Its name in requests and results.")
-    role: str = Field(description="`embedding`, `tags`, `attributes`, `key` or `beats`.")
-    in_use: bool = Field(description="Whether it answers where a request names no other.")
+    role: str = Field(description="`embedding`, `tags`, `attributes`, `key`, `chords` or `beats`.")
+    in_use: bool = Field(description="Whether it is used if a request names no other.")
     may_be_named: bool = Field(
-        description="Whether `embedding_model` may name it: it is an embedding, here, and fits."
+        description="Whether `embedding_model` may name it: it is an embedding, on this machine, and not too large."
     )
     reads_text: bool = Field(
         description="Whether `GET /v1/similar?text=` compares words with its vectors."
     )
     dimension: int | None = Field(
-        description="Of its embedding, before it is padded to 768; null where it makes none."
+        description="Size of its embedding before padding to 768; null if it makes none."
     )
     licence: str = Field(description="SPDX id of the licence of its weights.")
     commercial_use: bool = Field(description="Whether a paid service may use it.")
-    attribution: str = Field(description="Whom to name.")
-    trained_on: str | None = Field(description="What it learnt from; null where unknown.")
-    notes: str = Field(description="Known limits.")
+    attribution: str = Field(description="Who to credit.")
+    trained_on: str | None = Field(description="What it was trained on; null if unknown.")
+    notes: str = Field(description="Known limitations.")
 
 
 class ModelList(Answer):
     """All checkpoints that this service knows."""
 
-    items: list[ModelBody] = Field(description="Every one of them.")
+    items: list[ModelBody] = Field(description="All checkpoints.")
 
 
 class MoodTagBody(Answer):
@@ -632,15 +652,15 @@ class MoodTagBody(Answer):
 
     tag: str = Field(description="A word in lower case.")
     kind: Literal["genre", "mood", "instrument", "voice", "era", "sound"] = Field(
-        description="What it is a word for; `sound` is pace, loudness and what an audience does."
+        description="What the tag describes; `sound` includes pace, loudness and audience noise."
     )
     score: float = Field(
-        description="0 to 1, comparable between tags; from .6 on a tag is strong. A strong voice is right in 9 of 10; strong genres and instruments are guesses."
+        description="0 to 1, comparable between tags; a tag is strong from .6 on. A strong voice tag is right in 9 of 10 cases; strong genres and instruments are guesses."
     )
 
 
 class ResolvedTrack(Answer):
-    """One track's identifiers on every platform; null where unknown."""
+    """One track's identifiers on every platform; null if unknown."""
 
     mbid: str | None = Field(description="MusicBrainz recording ID.")
     isrc: str | None = Field(description="International Standard Recording Code.")
@@ -654,15 +674,15 @@ class ResolvedTrack(Answer):
 
 
 class SimilarList(Answer):
-    """The tracks that were found; similar ones nearest first, compared with the first seed."""
+    """The tracks found; similar ones nearest first, compared with the first seed."""
 
-    model: str = Field(description="Whose vectors were compared.")
+    model: str = Field(description="Model whose vectors were compared.")
     items: list[SimilarTrack] = Field(description="The tracks, nearest first.")
-    meta: Meta = Field(alias="_meta", description="What the answer cost, and how it came.")
+    meta: Meta = Field(alias="_meta", description="How the request was served, and what it cost.")
 
 
 class SimilarTrack(Answer):
-    """A track, and what it has of the one it is compared with."""
+    """A track, and what it has in common with the one it is compared with."""
 
     track: LibraryTrackBody = Field(description="The track, as the library knows it.")
     distance: float = Field(description="Cosine distance: 0 sounds the same.")
@@ -670,9 +690,9 @@ class SimilarTrack(Answer):
     key_relation: (
         Literal["same", "relative", "fifth up", "fifth down", "diagonal", "parallel", "distant"]
         | None
-    ) = Field(description="`relative` shares all notes; null where a key is unknown.")
+    ) = Field(description="`relative` shares all notes; null if a key is unknown.")
     tempo_ratio: float | None = Field(
-        description="Its tempo over the other's; null where one is unknown."
+        description="Its tempo divided by the other's; null if one is unknown."
     )
 
 
@@ -686,7 +706,7 @@ class Span(Answer):
 class SpotifyFeatures(Answer):
     """Audio features in Spotify's shape."""
 
-    id: str = Field(description="The id that was asked for; of an upload its job's.")
+    id: str = Field(description="The id that was asked for; for an upload, the id of its job.")
     type: Literal["audio_features"] = Field(
         default="audio_features", description="Always the same."
     )
@@ -696,10 +716,10 @@ class SpotifyFeatures(Answer):
     key: int = Field(description="Pitch class, C = 0; -1 unknown.")
     mode: Literal[-1, 0, 1] = Field(description="1 major, 0 minor, -1 unknown.")
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     loudness: float = Field(
-        description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
+        description="Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop."
     )
     time_signature: int = Field(description="Beats in a bar, 3 to 7.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
@@ -707,7 +727,7 @@ class SpotifyFeatures(Answer):
         description="0 to 1. How intense it sounds: low is calm, high is fast, dense and loud."
     )
     danceability: float = Field(
-        description="0 to 1. How well it suits dancing, by the steadiness and stress of its beat."
+        description="0 to 1. How suitable it is for dancing, by how steady and strong its beat is."
     )
     valence: float = Field(
         description="0 to 1. How positive it sounds: low is sad or angry, high is happy."
@@ -715,53 +735,56 @@ class SpotifyFeatures(Answer):
     acousticness: float = Field(
         description="0 to 1. How likely the instruments are acoustic, not electric or electronic."
     )
-    instrumentalness: float = Field(description="0 to 1. How likely there are no vocals.")
-    speechiness: float = Field(description="0 to 1. How much of it is spoken words.")
-    liveness: float = Field(description="0 to 1. How likely it was recorded before an audience.")
+    instrumentalness: float = Field(description="0 to 1. How likely it is to have no vocals.")
+    speechiness: float = Field(description="0 to 1. How much of it is speech.")
+    liveness: float = Field(
+        description="0 to 1. How likely it was recorded in front of an audience."
+    )
     embedding: list[float] | None = Field(
         default=None, description="768 floats; only when `include_embedding` was set."
     )
     embedding_model: str | None = Field(
-        default=None, description="Compare embeddings of the same model only."
+        default=None,
+        description="Model of the embedding; compare only embeddings of the same model.",
     )
 
 
 class TempoAlternativeBody(Answer):
-    """Another tempo that the beats may be counted in."""
+    """Another tempo at which the beats may be counted."""
 
     tempo: float = Field(description="BPM.")
-    score: float = Field(description="Its probability; with those of `tempo` and the others, 1.")
+    score: float = Field(description="Its probability; `tempo` and all alternatives add up to 1.")
 
 
 class TierLimits(Answer):
     """What the tier allows."""
 
-    upload_bytes: int = Field(description="Largest upload.")
+    upload_bytes: int = Field(description="Largest upload in bytes.")
     asset_lifetime_s: int = Field(description="Seconds until an asset is deleted.")
-    storage_bytes: int = Field(description="Most that all assets may have together.")
-    max_audio_s: int = Field(description="Longest audio, seconds.")
+    storage_bytes: int = Field(description="Most bytes that all assets may have together.")
+    max_audio_s: int = Field(description="Longest audio in seconds.")
     gpu: bool = Field(description="Whether full analysis is included.")
     embedding: bool = Field(description="Whether `include_embedding` is included.")
     grace_credits: int = Field(description="How far below zero the balance may go for 24 hours.")
-    requests_per_minute: dict[str, int] = Field(description="By class of request.")
+    requests_per_minute: dict[str, int] = Field(description="Requests allowed, by class.")
     identify_in_flight: int = Field(description="Identifications at once.")
     uploads_in_flight: int = Field(
-        description="Bodies on their way at once; short JSON does not count."
+        description="Request bodies being sent at once; short JSON does not count."
     )
-    bpm_in_flight: int = Field(description="Tempi found at once.")
+    bpm_in_flight: int = Field(description="Requests for tempo worked on at once.")
     embed_in_flight: int = Field(description="Requests for embeddings worked on at once.")
-    job_polls_per_second: int = Field(description="Of one job.")
-    job_polls_at_once: int = Field(description="Of one job, after a pause.")
-    failed_authentications_per_minute: int = Field(description="From one address.")
+    job_polls_per_second: int = Field(description="Polls of one job.")
+    job_polls_at_once: int = Field(description="Polls of one job after a pause.")
+    failed_authentications_per_minute: int = Field(description="Failed attempts from one address.")
 
 
 class TrackAnalysis(Answer):
-    """Everything that was found in a track's audio but its embedding."""
+    """Everything that was found in a track's audio except its embedding."""
 
     artist: str = Field(description="Name of the artist; empty when unknown.")
     title: str = Field(description="Title of the track; empty when unknown.")
     tempo: float = Field(
-        description="Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well."
+        description="Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
     )
     key: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Musical key; null when there is none."
@@ -772,7 +795,7 @@ class TrackAnalysis(Answer):
         description="0 to 100. How intense it sounds: low is calm, high is fast, dense and loud."
     )
     danceability: int = Field(
-        description="0 to 100. How well it suits dancing, by the steadiness and stress of its beat."
+        description="0 to 100. How suitable it is for dancing, by how steady and strong its beat is."
     )
     happiness: int = Field(
         description="0 to 100. How positive it sounds: low is sad or angry, high is happy."
@@ -780,44 +803,46 @@ class TrackAnalysis(Answer):
     acousticness: int = Field(
         description="0 to 100. How likely the instruments are acoustic, not electric or electronic."
     )
-    instrumentalness: int = Field(description="0 to 100. How likely there are no vocals.")
+    instrumentalness: int = Field(description="0 to 100. How likely it is to have no vocals.")
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
-    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    mood_tags: list[MoodTagBody] = Field(description="Tags, highest score first.")
     loudness: float = Field(
-        description="Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop."
+        description="Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop."
     )
     loudness_range: float = Field(
-        description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+        description="Loudness range in LU (EBU Tech 3342): between quiet and loud parts."
     )
-    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
+    true_peak: float = Field(description="Highest peak, also between samples, in dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
     time_signature_confidence: float = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(description="Length of the decoded audio in milliseconds.")
-    speechiness: int = Field(description="0 to 100. How much of it is spoken words.")
-    liveness: int = Field(description="0 to 100. How likely it was recorded before an audience.")
+    speechiness: int = Field(description="0 to 100. How much of it is speech.")
+    liveness: int = Field(
+        description="0 to 100. How likely it was recorded in front of an audience."
+    )
     tempo_confidence: float = Field(
-        description="How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant."
+        description="How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right."
     )
     tempo_alternatives: list[TempoAlternativeBody] = Field(
-        description="Half, double and what else the beats may be counted in, the likeliest first; `tempo_range` asks for one of them."
+        description="Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them."
     )
     key_confidence: float = Field(
         description="How much better this key fits the notes than the next best, 0 to 1."
     )
     attribute_confidence: dict[str, float] = Field(
-        description="Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known."
+        description="For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known."
     )
     models: dict[str, str] = Field(
-        description="Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags."
+        description="For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags."
     )
-    beats: list[float] = Field(description="Seconds of every beat, ascending.")
-    bars: list[Span] = Field(description="The bars, each from a first beat to the next.")
+    beats: list[float] = Field(description="Time of every beat in seconds, ascending.")
+    bars: list[Span] = Field(description="The bars, each from one downbeat to the next.")
     chords: list[TrackChord] = Field(
-        description="The chords, in order, from the beginning to the end of the track: at least one of every bar. Empty for silence, and for what was analysed before there were chords."
+        description="The chords in order, from the beginning to the end of the track, at least one per bar. Empty for silence, and for tracks analysed before chords were introduced."
     )
     tuning: float = Field(
-        description="How far the pitch standard lies above 440 Hz, cents; 0 also where the notes do not agree on one."
+        description="How far the pitch standard is above 440 Hz, in cents; also 0 if the notes do not agree on one."
     )
     sections: list[TrackSection] = Field(description="The large parts, in order.")
     segments: list[TrackSegment] = Field(description="The stretches of near-constant sound.")
@@ -825,12 +850,12 @@ class TrackAnalysis(Answer):
 
 
 class TrackChord(Answer):
-    """A chord of a bar, or of some beats of it where the chord changes inside."""
+    """A chord of a bar, or of some of its beats if the chord changes within the bar."""
 
     start: float = Field(description="Seconds from the beginning of the track.")
     duration: float = Field(description="Seconds.")
     chord: str = Field(
-        description="Its name as MIREX and mir_eval read it: root, quality, and the degree of the bass where that is not the root; `N` where there is no chord."
+        description="Its name as MIREX and mir_eval read it: root, quality, and the degree of the bass if that is not the root; `N` if there is no chord."
     )
     root: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Its root; null when there is no chord."
@@ -862,7 +887,7 @@ class TrackSection(Answer):
 
 
 class TrackSegment(Answer):
-    """A stretch of near-constant sound: a note, a chord, a stroke of a drum."""
+    """A stretch of near-constant sound: a note, a chord, a drum hit."""
 
     start: float = Field(description="Seconds from the beginning of the track.")
     duration: float = Field(description="Seconds.")
@@ -885,13 +910,15 @@ class Usage(Answer):
     cache_lookups_used: int = Field(description="Cache hits of this period.")
     cache_lookups_included: int = Field(description="Cache hits that cost nothing in a period.")
     open_jobs: int = Field(description="Jobs that are queued or running.")
-    stored_bytes: int = Field(description="Of the assets that live; the same bytes count once.")
+    stored_bytes: int = Field(
+        description="Bytes of assets that have not expired; the same bytes count once."
+    )
 
 
 class WebhookBody(Answer):
     """The account's webhook (Standard Webhooks)."""
 
-    url: str = Field(description="Where the end of each job is posted to.")
+    url: str = Field(description="Where the end of each job is posted.")
     secret: str = Field(description="Messages are signed with it; starts with `whsec_`.")
 
 
@@ -902,12 +929,12 @@ class EmbeddedFile(Answer):
         description="The file's name in the form, its `asset_id` or its `url`; empty for raw bytes."
     )
     embedding: list[float] | None = Field(
-        default=None, description="768 numbers of norm 1, zeros for silence; null where it failed."
+        default=None, description="768 numbers of norm 1, zeros for silence; null if it failed."
     )
     embedding_model: str | None = Field(
-        default=None, description="Who made it: only vectors of one model can be compared."
+        default=None, description="Model that made it; compare only vectors of the same model."
     )
-    duration_s: float | None = Field(default=None, description="Of the audio, in seconds.")
+    duration_s: float | None = Field(default=None, description="Length of the audio in seconds.")
     error: Error | None = Field(
         default=None, description="Why there is no vector; the file was not charged."
     )

@@ -19,12 +19,12 @@ export interface components {
             account: string;
             /**
              * Key Id
-             * @description Id of the API key, which is no secret.
+             * @description Id of the API key; it is not secret.
              */
             key_id: string;
             /**
              * Is Test
-             * @description A test key: simulated answers and credits.
+             * @description Whether it is a test key: answers and credits are simulated.
              */
             is_test: boolean;
             /**
@@ -60,12 +60,12 @@ export interface components {
         };
         /**
          * AlchemyRequest
-         * @description Tracks to be like and unlike.
+         * @description Tracks that the results should sound like and unlike.
          */
         AlchemyRequest: {
             /**
              * Items
-             * @description At most 20 of each `op`, and one `ADD` at least.
+             * @description At most 20 of each `op`, and at least one `ADD`.
              * @example [
              *       {
              *         "id": "2kLbZ9c0vXyQ4mTqA1nR7d",
@@ -76,7 +76,7 @@ export interface components {
             items: components["schemas"]["Ingredient"][];
             /**
              * N
-             * @description How many tracks; at most 500 are given.
+             * @description How many tracks; at most 500 are returned.
              * @default 25
              */
             n: number | null;
@@ -98,7 +98,7 @@ export interface components {
             title: string;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
@@ -124,7 +124,7 @@ export interface components {
             energy: number;
             /**
              * Danceability
-             * @description 0 to 100. How well it suits dancing, by the steadiness and stress of its beat.
+             * @description 0 to 100. How suitable it is for dancing, by how steady and strong its beat is.
              */
             danceability: number;
             /**
@@ -139,7 +139,7 @@ export interface components {
             acousticness: number;
             /**
              * Instrumentalness
-             * @description 0 to 100. How likely there are no vocals.
+             * @description 0 to 100. How likely it is to have no vocals.
              */
             instrumentalness: number;
             /**
@@ -154,22 +154,22 @@ export interface components {
             mix_out: number;
             /**
              * Mood Tags
-             * @description By falling score.
+             * @description Tags, highest score first.
              */
             mood_tags: components["schemas"]["MoodTagBody"][];
             /**
              * Loudness
-             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             * @description Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop.
              */
             loudness: number;
             /**
              * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             * @description Loudness range in LU (EBU Tech 3342): between quiet and loud parts.
              */
             loudness_range: number;
             /**
              * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             * @description Highest peak, also between samples, in dBTP (BS.1770-4).
              */
             true_peak: number;
             /**
@@ -191,22 +191,22 @@ export interface components {
             duration_ms: number;
             /**
              * Speechiness
-             * @description 0 to 100. How much of it is spoken words.
+             * @description 0 to 100. How much of it is speech.
              */
             speechiness: number;
             /**
              * Liveness
-             * @description 0 to 100. How likely it was recorded before an audience.
+             * @description 0 to 100. How likely it was recorded in front of an audience.
              */
             liveness: number;
             /**
              * Tempo Confidence
-             * @description How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant.
+             * @description How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right.
              */
             tempo_confidence: number;
             /**
              * Tempo Alternatives
-             * @description Half, double and what else the beats may be counted in, the likeliest first; `tempo_range` asks for one of them.
+             * @description Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them.
              */
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
@@ -216,26 +216,26 @@ export interface components {
             key_confidence: number;
             /**
              * Attribute Confidence
-             * @description Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known.
+             * @description For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known.
              */
             attribute_confidence: {
                 [key: string]: number;
             };
             /**
              * Models
-             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
+             * @description For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags.
              */
             models: {
                 [key: string]: string;
             };
             /**
              * Beats
-             * @description Seconds of every beat.
+             * @description Time of every beat in seconds.
              */
             beats: number[];
             /**
              * Downbeats
-             * @description Seconds of the first beat of every bar.
+             * @description Time of the first beat of every bar in seconds.
              */
             downbeats: number[];
             /**
@@ -245,7 +245,7 @@ export interface components {
             embedding?: number[] | null;
             /**
              * Embedding Model
-             * @description Compare embeddings of the same model only.
+             * @description Model of the embedding; compare only embeddings of the same model.
              */
             embedding_model?: string | null;
         };
@@ -276,7 +276,7 @@ export interface components {
             loudness: number;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
@@ -371,12 +371,12 @@ export interface components {
         };
         /**
          * ArtistSong
-         * @description A song that stands for its artist.
+         * @description A song that represents its artist.
          */
         ArtistSong: {
             /**
              * Item Id
-             * @description The media server's id.
+             * @description Id at the media server.
              */
             item_id: string;
             /**
@@ -409,12 +409,12 @@ export interface components {
         };
         /**
          * AssetMetadata
-         * @description What is known of an asset.
+         * @description What is known about an asset.
          */
         AssetMetadata: {
             /**
              * Asset Id
-             * @description Name of the asset; send it in place of the audio.
+             * @description Id of the asset; send it instead of the audio.
              * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
              */
             asset_id: string;
@@ -443,7 +443,7 @@ export interface components {
             /**
              * Created At
              * Format: date-time
-             * @description When it was uploaded first.
+             * @description When it was first uploaded.
              */
             created_at: string;
         };
@@ -454,7 +454,7 @@ export interface components {
         AssetUpload: {
             /**
              * Asset Id
-             * @description Name of the asset; send it in place of the audio.
+             * @description Id of the asset; send it instead of the audio.
              * @example afa_01jb3q8k6ya7rj1v6fwb2q4m9d
              */
             asset_id: string;
@@ -483,21 +483,21 @@ export interface components {
         AudioAnalysis: {
             /**
              * Meta
-             * @description Of the analyser, as Spotify writes it.
+             * @description About the analyser, as Spotify writes it.
              */
             meta: {
                 [key: string]: unknown;
             };
             /**
              * Track
-             * @description Of the whole track, as Spotify writes it.
+             * @description About the whole track, as Spotify writes it.
              */
             track: {
                 [key: string]: unknown;
             };
             /**
              * Bars
-             * @description From first beat to first beat.
+             * @description From downbeat to downbeat.
              */
             bars: components["schemas"]["Interval"][];
             /**
@@ -507,7 +507,7 @@ export interface components {
             beats: components["schemas"]["Interval"][];
             /**
              * Tatums
-             * @description Halves of beats.
+             * @description Half beats.
              */
             tatums: components["schemas"]["Interval"][];
             /**
@@ -568,13 +568,13 @@ export interface components {
             /**
              * Cap Minor
              * Format: int64
-             * @description Most that a UTC month's charges come to.
+             * @description Most that is charged in a UTC month.
              */
             cap_minor: number;
             /**
              * Spent Minor
              * Format: int64
-             * @description This month's charges, with the one under way.
+             * @description This month's charges, including one in progress.
              */
             spent_minor: number;
         };
@@ -606,12 +606,12 @@ export interface components {
         BatchResponse: {
             /**
              * Audio Features
-             * @description null where an ID could not be resolved; such slots are not charged.
+             * @description null if an ID could not be resolved; such slots are not charged.
              */
             audio_features: (components["schemas"]["ExtendedSpotifyFeatures"] | components["schemas"]["SpotifyFeatures"] | components["schemas"]["ExtendedFeatures"] | components["schemas"]["Features"] | null)[];
             /**
              * Reasons
-             * @description With `extended`: id of each null slot to an error code, such as `track_not_found` or `tier_required`.
+             * @description With `extended`: for the id of each null slot, an error code such as `track_not_found` or `tier_required`.
              */
             reasons?: {
                 [key: string]: string;
@@ -626,27 +626,27 @@ export interface components {
         BeatGridBody: {
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
              * Downbeat
-             * @description Seconds of the first downbeat.
+             * @description Time of the first downbeat in seconds.
              */
             downbeat: number;
             /**
              * Beats
-             * @description Seconds of every beat.
+             * @description Time of every beat in seconds.
              */
             beats: number[];
             /**
              * Downbeats
-             * @description Seconds of the first beat of every bar.
+             * @description Time of the first beat of every bar in seconds.
              */
             downbeats: number[];
             /**
              * Tempo Source
-             * @description `verified`: a person checked the tempo, and the grid follows it; `computed`: from the audio.
+             * @description `verified`: a person checked the tempo, and the grid follows it. `computed`: the tempo comes from the audio.
              * @example verified
              */
             tempo_source: string;
@@ -660,23 +660,23 @@ export interface components {
         Bpm: {
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              * @example 128
              */
             tempo: number;
             /**
              * Confidence
-             * @description How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant.
+             * @description How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right.
              */
             confidence: number;
             /**
              * Asset Id
-             * @description The asset used; only when one was named.
+             * @description The asset used; only if one was named.
              */
             asset_id?: string | null;
             /**
              * Asset Expires At
-             * @description Only when an asset was named.
+             * @description When the asset is deleted; only if one was named.
              */
             asset_expires_at?: string | null;
             /** @description How the request was served, and what it cost. */
@@ -689,35 +689,35 @@ export interface components {
         Classified: {
             /**
              * All
-             * @description Class to its probability.
+             * @description The probability of each class.
              */
             all: {
                 [key: string]: number;
             };
             /**
              * Probability
-             * @description That of `value`.
+             * @description Probability of `value`.
              */
             probability: number;
             /**
              * Value
-             * @description The likelier class.
+             * @description The more likely class.
              */
             value: string;
         };
         /**
          * ComponentMatch
-         * @description Why two artists are alike.
+         * @description Why two artists are similar.
          */
         ComponentMatch: {
             /**
              * Artist1 Representative Songs
-             * @description Of the artist that was asked for; at most 20.
+             * @description Songs of the artist asked for; at most 20.
              */
             artist1_representative_songs: components["schemas"]["ArtistSong"][];
             /**
              * Artist2 Representative Songs
-             * @description Of the similar artist, nearest first.
+             * @description Songs of the similar artist, nearest first.
              */
             artist2_representative_songs: components["schemas"]["ArtistSong"][];
         };
@@ -729,48 +729,48 @@ export interface components {
             /**
              * Remaining
              * Format: int64
-             * @description Grant plus packs minus debt; negative inside the grace.
+             * @description Grant plus packs minus debt; negative within the grace buffer.
              */
             remaining: number;
             /**
              * Monthly Grant
              * Format: int64
-             * @description Left of this month's grant.
+             * @description What is left of this month's grant.
              */
             monthly_grant: number;
             /**
              * Packs
              * Format: int64
-             * @description Prepaid; never expire.
+             * @description Prepaid credits; they never expire.
              */
             packs: number;
             /**
              * Debt
              * Format: int64
-             * @description Used of the grace buffer.
+             * @description How much of the grace buffer is used.
              */
             debt: number;
             /**
              * Held
              * Format: int64
-             * @description Set aside for what runs now; not part of the others.
+             * @description Reserved for work in progress; not included in the others.
              */
             held: number;
         };
         /**
          * DocumentCount
-         * @description How many documents there are of a recording.
+         * @description How many documents a recording has.
          */
         DocumentCount: {
             /**
              * Count
-             * @description 1, or 0 where nothing is known of it.
+             * @description 1, or 0 if nothing is known about it.
              */
             count: number;
         };
         /**
          * EnrichmentBody
-         * @description What is known of an identified track; fields that nobody knows are left out.
+         * @description What is known about an identified track; unknown fields are left out.
          */
         EnrichmentBody: {
             /**
@@ -871,32 +871,32 @@ export interface components {
         ExportItem: {
             /**
              * Id
-             * @description Of a track of the library, or of an own analysis.
+             * @description Id of a track of the library, or of one of your analyses.
              * @example job_01jb3q8k6ya7rj1v6fwb2q4m9d
              */
             id: string;
             /**
              * Location
-             * @description Path of its file on the machine where the export will be used. Of the library's tracks it is known where the service runs on that machine.
+             * @description Path of its file on the machine where the export will be used. For tracks of the library it is known if the service runs on that machine.
              * @example /Users/ada/Music/demo.mp3
              */
             location?: string | null;
         };
         /**
          * ExportRequest
-         * @description What to write, and of which tracks.
+         * @description What to write, and for which tracks.
          */
         ExportRequest: {
             /**
              * Format
-             * @description `csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, which Mixxx, djay and others read too.
+             * @description `csv` for spreadsheets; `rekordbox` for an XML collection with beat grids, which Mixxx, djay and others read too.
              * @example csv
              * @enum {string}
              */
             format: "csv" | "rekordbox";
             /**
              * Tracks
-             * @description In their order.
+             * @description The tracks, in the order to write them.
              * @example [
              *       {
              *         "id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d"
@@ -927,7 +927,7 @@ export interface components {
             title: string;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
@@ -953,7 +953,7 @@ export interface components {
             energy: number;
             /**
              * Danceability
-             * @description 0 to 100. How well it suits dancing, by the steadiness and stress of its beat.
+             * @description 0 to 100. How suitable it is for dancing, by how steady and strong its beat is.
              */
             danceability: number;
             /**
@@ -968,7 +968,7 @@ export interface components {
             acousticness: number;
             /**
              * Instrumentalness
-             * @description 0 to 100. How likely there are no vocals.
+             * @description 0 to 100. How likely it is to have no vocals.
              */
             instrumentalness: number;
             /**
@@ -983,22 +983,22 @@ export interface components {
             mix_out: number;
             /**
              * Mood Tags
-             * @description By falling score.
+             * @description Tags, highest score first.
              */
             mood_tags: components["schemas"]["MoodTagBody"][];
             /**
              * Loudness
-             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             * @description Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop.
              */
             loudness: number;
             /**
              * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             * @description Loudness range in LU (EBU Tech 3342): between quiet and loud parts.
              */
             loudness_range: number;
             /**
              * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             * @description Highest peak, also between samples, in dBTP (BS.1770-4).
              */
             true_peak: number;
             /**
@@ -1020,22 +1020,22 @@ export interface components {
             duration_ms: number;
             /**
              * Speechiness
-             * @description 0 to 100. How much of it is spoken words.
+             * @description 0 to 100. How much of it is speech.
              */
             speechiness: number;
             /**
              * Liveness
-             * @description 0 to 100. How likely it was recorded before an audience.
+             * @description 0 to 100. How likely it was recorded in front of an audience.
              */
             liveness: number;
             /**
              * Tempo Confidence
-             * @description How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant.
+             * @description How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right.
              */
             tempo_confidence: number;
             /**
              * Tempo Alternatives
-             * @description Half, double and what else the beats may be counted in, the likeliest first; `tempo_range` asks for one of them.
+             * @description Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them.
              */
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
@@ -1045,14 +1045,14 @@ export interface components {
             key_confidence: number;
             /**
              * Attribute Confidence
-             * @description Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known.
+             * @description For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known.
              */
             attribute_confidence: {
                 [key: string]: number;
             };
             /**
              * Models
-             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
+             * @description For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags.
              */
             models: {
                 [key: string]: string;
@@ -1065,7 +1065,7 @@ export interface components {
         ExtendedSpotifyFeatures: {
             /**
              * Id
-             * @description The id that was asked for; of an upload its job's.
+             * @description The id that was asked for; for an upload, the id of its job.
              */
             id: string;
             /**
@@ -1106,12 +1106,12 @@ export interface components {
             mode: -1 | 0 | 1;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
              * Loudness
-             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             * @description Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop.
              */
             loudness: number;
             /**
@@ -1132,7 +1132,7 @@ export interface components {
             energy: number;
             /**
              * Danceability
-             * @description 0 to 1. How well it suits dancing, by the steadiness and stress of its beat.
+             * @description 0 to 1. How suitable it is for dancing, by how steady and strong its beat is.
              */
             danceability: number;
             /**
@@ -1147,17 +1147,17 @@ export interface components {
             acousticness: number;
             /**
              * Instrumentalness
-             * @description 0 to 1. How likely there are no vocals.
+             * @description 0 to 1. How likely it is to have no vocals.
              */
             instrumentalness: number;
             /**
              * Speechiness
-             * @description 0 to 1. How much of it is spoken words.
+             * @description 0 to 1. How much of it is speech.
              */
             speechiness: number;
             /**
              * Liveness
-             * @description 0 to 1. How likely it was recorded before an audience.
+             * @description 0 to 1. How likely it was recorded in front of an audience.
              */
             liveness: number;
             /**
@@ -1167,7 +1167,7 @@ export interface components {
             embedding?: number[] | null;
             /**
              * Embedding Model
-             * @description Compare embeddings of the same model only.
+             * @description Model of the embedding; compare only embeddings of the same model.
              */
             embedding_model?: string | null;
             /**
@@ -1187,17 +1187,17 @@ export interface components {
             mix_out: number;
             /**
              * Mood Tags
-             * @description By falling score.
+             * @description Tags, highest score first.
              */
             mood_tags: components["schemas"]["MoodTagBody"][];
             /**
              * Tempo Confidence
-             * @description How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant.
+             * @description How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right.
              */
             tempo_confidence: number;
             /**
              * Tempo Alternatives
-             * @description Half, double and what else the beats may be counted in, the likeliest first.
+             * @description Half, double and other tempi at which the beats may be counted, most likely first.
              */
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
@@ -1207,7 +1207,7 @@ export interface components {
             key_confidence: number;
             /**
              * Models
-             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
+             * @description For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags.
              */
             models: {
                 [key: string]: string;
@@ -1215,17 +1215,17 @@ export interface components {
         };
         /**
          * ExtractorVersion
-         * @description What measured it.
+         * @description What measured the recording.
          */
         ExtractorVersion: {
             /**
              * Extractor
-             * @description `afa`, or who else said so, such as `acousticbrainz`.
+             * @description `afa`, or another source such as `acousticbrainz`.
              */
             extractor: string;
             /**
              * Models
-             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
+             * @description For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags.
              */
             models?: {
                 [key: string]: string;
@@ -1248,7 +1248,7 @@ export interface components {
             title: string;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
@@ -1274,7 +1274,7 @@ export interface components {
             energy: number;
             /**
              * Danceability
-             * @description 0 to 100. How well it suits dancing, by the steadiness and stress of its beat.
+             * @description 0 to 100. How suitable it is for dancing, by how steady and strong its beat is.
              */
             danceability: number;
             /**
@@ -1289,7 +1289,7 @@ export interface components {
             acousticness: number;
             /**
              * Instrumentalness
-             * @description 0 to 100. How likely there are no vocals.
+             * @description 0 to 100. How likely it is to have no vocals.
              */
             instrumentalness: number;
         };
@@ -1310,7 +1310,7 @@ export interface components {
             title: string;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
@@ -1336,7 +1336,7 @@ export interface components {
             energy: number;
             /**
              * Danceability
-             * @description 0 to 100. How well it suits dancing, by the steadiness and stress of its beat.
+             * @description 0 to 100. How suitable it is for dancing, by how steady and strong its beat is.
              */
             danceability: number;
             /**
@@ -1351,7 +1351,7 @@ export interface components {
             acousticness: number;
             /**
              * Instrumentalness
-             * @description 0 to 100. How likely there are no vocals.
+             * @description 0 to 100. How likely it is to have no vocals.
              */
             instrumentalness: number;
             /** @description How the request was served, and what it cost. */
@@ -1364,20 +1364,20 @@ export interface components {
         Health: {
             /**
              * Status
-             * @description `ok` when every part is, `degraded` when requests are taken although a part is away, `unavailable` when none should be sent here.
+             * @description `ok` if every part is; `degraded` if a part is unavailable but requests are accepted; `unavailable` if no requests should be sent here.
              * @enum {string}
              */
             status: "ok" | "degraded" | "unavailable";
             /**
              * Checks
-             * @description Part to `ok` or what is wrong with it.
+             * @description For each part, `ok` or what is wrong with it.
              */
             checks: {
                 [key: string]: string;
             };
             /**
              * Degraded
-             * @description The parts that are away.
+             * @description The parts that are unavailable.
              */
             degraded: string[];
         };
@@ -1388,7 +1388,7 @@ export interface components {
         HighLevel: {
             /**
              * Highlevel
-             * @description `danceability`, `mood_acoustic`, `mood_happy` and `voice_instrumental`; `mood_aggressive`, `mood_electronic`, `mood_party`, `mood_relaxed`, `mood_sad` and `gender` where they were heard. Empty where afa has not heard the recording.
+             * @description `danceability`, `mood_acoustic`, `mood_happy` and `voice_instrumental`; `mood_aggressive`, `mood_electronic`, `mood_party`, `mood_relaxed`, `mood_sad` and `gender` if they were found. Empty if afa has not analysed the recording.
              */
             highlevel: {
                 [key: string]: components["schemas"]["Classified"];
@@ -1398,7 +1398,7 @@ export interface components {
         };
         /**
          * Identification
-         * @description Who a recording is; fields that nobody knows are left out.
+         * @description Which track a recording is; unknown fields are left out.
          */
         Identification: {
             /**
@@ -1408,12 +1408,12 @@ export interface components {
             matched: boolean;
             /**
              * Artist
-             * @description Present when matched.
+             * @description Present if matched.
              */
             artist?: string;
             /**
              * Title
-             * @description Present when matched.
+             * @description Present if matched.
              */
             title?: string;
             /**
@@ -1433,7 +1433,7 @@ export interface components {
             isrc?: string;
             /**
              * Confidence
-             * @description How sure the match is, 0 to 100; 0 when unmatched.
+             * @description How certain the match is, 0 to 100; 0 if unmatched.
              * @default 0
              */
             confidence: number;
@@ -1445,7 +1445,7 @@ export interface components {
             source_service?: string;
             /**
              * Services Tried
-             * @description Every service of the cascade, in order.
+             * @description The result of every service of the cascade, in order.
              * @example {
              *       "acoustid": "skipped",
              *       "local": "match"
@@ -1454,31 +1454,31 @@ export interface components {
             services_tried: {
                 [key: string]: "match" | "no_match" | "error" | "skipped";
             };
-            /** @description Null when unmatched. */
+            /** @description null if unmatched. */
             enrichment?: components["schemas"]["EnrichmentBody"] | null;
             /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["Meta"];
         };
         /**
          * Ingredient
-         * @description A track that the answer shall sound like, or not.
+         * @description A track that the results should sound like, or unlike.
          */
         Ingredient: {
             /**
              * Id
-             * @description The media server's id of a track.
+             * @description Id of a track at the media server.
              * @example 2kLbZ9c0vXyQ4mTqA1nR7d
              */
             id: string;
             /**
              * Op
-             * @description Like it, or unlike it.
+             * @description `ADD`: sound like it; `SUBTRACT`: sound unlike it.
              * @enum {string}
              */
             op: "ADD" | "SUBTRACT";
             /**
              * Type
-             * @description Songs alone; artists are not kept here.
+             * @description Only songs; artists are not kept here.
              * @default song
              */
             type: "song" | null;
@@ -1506,12 +1506,12 @@ export interface components {
         };
         /**
          * Item
-         * @description A track by its name at the media server.
+         * @description A track as the media server names it.
          */
         Item: {
             /**
              * Item Id
-             * @description The media server's id.
+             * @description Id at the media server.
              */
             item_id: string;
             /**
@@ -1526,13 +1526,13 @@ export interface components {
             author: string;
             /**
              * Album
-             * @description Album or single it is on; `unknown` where nothing is known.
+             * @description Album or single it is on; `unknown` if not known.
              */
             album: string;
         };
         /**
          * ItemPath
-         * @description A way from one track to another.
+         * @description A path from one track to another.
          */
         ItemPath: {
             /**
@@ -1548,7 +1548,7 @@ export interface components {
         };
         /**
          * ItemResults
-         * @description The tracks that were found.
+         * @description The tracks found.
          */
         ItemResults: {
             /**
@@ -1576,10 +1576,10 @@ export interface components {
             job_id: string;
             /**
              * Result
-             * @description Filled when `status` is `complete`.
+             * @description Set when `status` is `complete`.
              */
             result?: components["schemas"]["AnalysisFeatures"] | components["schemas"]["SpotifyFeatures"] | null;
-            /** @description Filled when `status` is `failed`. */
+            /** @description Set when `status` is `failed`. */
             error?: components["schemas"]["Error"] | null;
             /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["JobMeta"];
@@ -1608,12 +1608,12 @@ export interface components {
         };
         /**
          * JobMeta
-         * @description `Meta` of a job: also how far it is.
+         * @description `Meta` of a job, with its progress.
          */
         JobMeta: {
             /**
              * Cache
-             * @description Whether the response came from cache.
+             * @description Whether the response came from the cache.
              * @enum {string}
              */
             cache: "hit" | "miss" | "bypass";
@@ -1632,7 +1632,7 @@ export interface components {
             /**
              * Credits Remaining
              * Format: int64
-             * @description Credits left; negative inside the grace buffer.
+             * @description Credits left; negative within the grace buffer.
              */
             credits_remaining: number;
             /**
@@ -1642,7 +1642,7 @@ export interface components {
             trace_id: string;
             /**
              * Test
-             * @description True, and only there, when a test key asked: the answer is made up from the request alone, and nothing was computed.
+             * @description Present, and true, only if a test key asked: the answer is then made up from the request alone, and nothing was computed.
              * @default false
              */
             test: boolean;
@@ -1661,12 +1661,12 @@ export interface components {
         };
         /**
          * KeyBpm
-         * @description Tempo and key alone.
+         * @description Tempo and key only.
          */
         KeyBpm: {
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              * @example 124
              */
             tempo: number;
@@ -1728,12 +1728,12 @@ export interface components {
         };
         /**
          * LibraryChangeRequest
-         * @description What to change: fields that are left away stay, null forgets one, `ids` are added.
+         * @description What to change: fields left out stay, null clears a field, `ids` are added.
          */
         LibraryChangeRequest: {
             /**
              * Ids
-             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
+             * @description Identifiers in any form that look-ups accept, such as `isrc:QZAFA2600001`.
              * @example [
              *       "isrc:QZAFA2600001"
              *     ]
@@ -1761,13 +1761,13 @@ export interface components {
             year?: number | null;
             /**
              * Tags
-             * @description All of them.
+             * @description All tags of the track; they replace the present ones.
              */
             tags?: string[] | null;
         };
         /**
          * LibraryFile
-         * @description Where the audio of an own track is.
+         * @description Where the audio of one of your tracks is.
          */
         LibraryFile: {
             /**
@@ -1783,18 +1783,18 @@ export interface components {
             location: string;
             /**
              * Missing Since
-             * @description When it was first gone; null if there.
+             * @description When it was first missing; null if it is there.
              */
             missing_since: string | null;
         };
         /**
          * LibraryList
-         * @description One page of tracks, in the order that was asked for.
+         * @description One page of tracks, in the requested order.
          */
         LibraryList: {
             /**
              * Items
-             * @description Tracks that the query asks for.
+             * @description Tracks that match the query.
              */
             items: components["schemas"]["LibraryTrackBody"][];
             /**
@@ -1818,13 +1818,13 @@ export interface components {
         LibraryMapBody: {
             /**
              * Model
-             * @description Whose embeddings they are: the model that most tracks have one of; null where no track has.
+             * @description Model of the embeddings: the one that most tracks have an embedding of; null if no track has any.
              * @example afa-embed-1
              */
             model: string | null;
             /**
              * Items
-             * @description At most 2,000; of more, an even sample.
+             * @description At most 2,000 tracks; if there are more, an even sample.
              */
             items: components["schemas"]["MappedTrackBody"][];
             /**
@@ -1835,7 +1835,7 @@ export interface components {
             total: number;
             /**
              * Variance Shown
-             * @description How much of the embeddings' variance the plane shows: with less, tracks that lie together may still sound different.
+             * @description How much of the embeddings' variance the plane shows. If it is low, tracks that are close together may still sound different.
              */
             variance_shown: number;
             /** @description How the request was served, and what it cost. */
@@ -1848,13 +1848,13 @@ export interface components {
         LibraryTrackBody: {
             /**
              * Id
-             * @description Every look-up takes it.
+             * @description Id of the track; every look-up accepts it.
              * @example trk_01jb3q8k6ya7rj1v6fwb2q4m9d
              */
             id: string;
             /**
              * Shared
-             * @description Whether it is the operator's, which every key sees.
+             * @description Whether it belongs to the operator; every key sees such tracks.
              */
             shared: boolean;
             /**
@@ -1939,17 +1939,17 @@ export interface components {
             energy: number | null;
             /**
              * Tags
-             * @description The owner's.
+             * @description Tags that the owner set.
              */
             tags: string[];
             /**
              * Files
-             * @description Of an own track; empty for the operator's.
+             * @description Files of your own track; empty for the operator's tracks.
              */
             files: components["schemas"]["LibraryFile"][];
             /**
              * Sources
-             * @description Field to who said so.
+             * @description For each field, where its value comes from.
              */
             sources: {
                 [key: string]: string;
@@ -1961,12 +1961,12 @@ export interface components {
             added_at: string | null;
             /**
              * Changed At
-             * @description When anything of it changed last.
+             * @description When it last changed.
              */
             changed_at: string | null;
             /**
              * Analysed At
-             * @description When it was analysed; null before.
+             * @description When it was analysed; null before that.
              */
             analysed_at: string | null;
         };
@@ -2000,7 +2000,7 @@ export interface components {
             /**
              * Credits Used
              * Format: int64
-             * @description Reserved while it is unfinished, then charged.
+             * @description Credits reserved while the job is unfinished, then charged.
              */
             credits_used: number;
             /** @description Why it failed; null otherwise. */
@@ -2013,7 +2013,7 @@ export interface components {
             created_at: string;
             /**
              * Finished At
-             * @description When it ended; null before.
+             * @description When it ended; null before that.
              */
             finished_at: string | null;
         };
@@ -2024,12 +2024,12 @@ export interface components {
         LoudnessEbu128: {
             /**
              * Integrated
-             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             * @description Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop.
              */
             integrated: number;
             /**
              * Loudness Range
-             * @description LU (EBU Tech 3342).
+             * @description In LU (EBU Tech 3342).
              */
             loudness_range: number;
         };
@@ -2057,7 +2057,7 @@ export interface components {
         };
         /**
          * LowLevelSubmission
-         * @description A low-level document, as `streaming_extractor_music` writes it; the rest of it is ignored.
+         * @description A low-level document as `streaming_extractor_music` writes it; all else is ignored.
          */
         LowLevelSubmission: {
             /**
@@ -2072,7 +2072,7 @@ export interface components {
             };
             /**
              * Tonal
-             * @description `key_key` and `key_scale` are kept, or of newer extractors `key_edma`.
+             * @description `key_key` and `key_scale` are kept; from newer extractors, `key_edma`.
              * @example {
              *       "key_key": "A",
              *       "key_scale": "minor"
@@ -2083,7 +2083,7 @@ export interface components {
             };
             /**
              * Metadata
-             * @description Of `tags`, artist, title, album and ISRC are kept, and of `audio_properties` the length.
+             * @description From `tags`, artist, title, album and ISRC are kept; from `audio_properties`, the length.
              */
             metadata?: {
                 [key: string]: unknown;
@@ -2091,22 +2091,22 @@ export interface components {
         };
         /**
          * MappedTrackBody
-         * @description A track and where it lies on the map; tracks that sound alike lie together.
+         * @description A track and its place on the map; tracks that sound alike are close together.
          */
         MappedTrackBody: {
             /**
              * Id
-             * @description Every look-up takes it.
+             * @description Id of the track; every look-up accepts it.
              */
             id: string;
             /**
              * X
-             * @description To the right.
+             * @description Position to the right.
              */
             x: number;
             /**
              * Y
-             * @description Upwards.
+             * @description Position upwards.
              */
             y: number;
             /**
@@ -2142,7 +2142,7 @@ export interface components {
         Meta: {
             /**
              * Cache
-             * @description Whether the response came from cache.
+             * @description Whether the response came from the cache.
              * @enum {string}
              */
             cache: "hit" | "miss" | "bypass";
@@ -2161,7 +2161,7 @@ export interface components {
             /**
              * Credits Remaining
              * Format: int64
-             * @description Credits left; negative inside the grace buffer.
+             * @description Credits left; negative within the grace buffer.
              */
             credits_remaining: number;
             /**
@@ -2171,7 +2171,7 @@ export interface components {
             trace_id: string;
             /**
              * Test
-             * @description True, and only there, when a test key asked: the answer is made up from the request alone, and nothing was computed.
+             * @description Present, and true, only if a test key asked: the answer is then made up from the request alone, and nothing was computed.
              * @default false
              */
             test: boolean;
@@ -2189,17 +2189,17 @@ export interface components {
             id: string;
             /**
              * Role
-             * @description `embedding`, `tags`, `attributes`, `key` or `beats`.
+             * @description `embedding`, `tags`, `attributes`, `key`, `chords` or `beats`.
              */
             role: string;
             /**
              * In Use
-             * @description Whether it answers where a request names no other.
+             * @description Whether it is used if a request names no other.
              */
             in_use: boolean;
             /**
              * May Be Named
-             * @description Whether `embedding_model` may name it: it is an embedding, here, and fits.
+             * @description Whether `embedding_model` may name it: it is an embedding, on this machine, and not too large.
              */
             may_be_named: boolean;
             /**
@@ -2209,7 +2209,7 @@ export interface components {
             reads_text: boolean;
             /**
              * Dimension
-             * @description Of its embedding, before it is padded to 768; null where it makes none.
+             * @description Size of its embedding before padding to 768; null if it makes none.
              */
             dimension: number | null;
             /**
@@ -2224,17 +2224,17 @@ export interface components {
             commercial_use: boolean;
             /**
              * Attribution
-             * @description Whom to name.
+             * @description Who to credit.
              */
             attribution: string;
             /**
              * Trained On
-             * @description What it learnt from; null where unknown.
+             * @description What it was trained on; null if unknown.
              */
             trained_on: string | null;
             /**
              * Notes
-             * @description Known limits.
+             * @description Known limitations.
              */
             notes: string;
         };
@@ -2245,7 +2245,7 @@ export interface components {
         ModelList: {
             /**
              * Items
-             * @description Every one of them.
+             * @description All checkpoints.
              */
             items: components["schemas"]["ModelBody"][];
         };
@@ -2261,24 +2261,24 @@ export interface components {
             tag: string;
             /**
              * Kind
-             * @description What it is a word for; `sound` is pace, loudness and what an audience does.
+             * @description What the tag describes; `sound` includes pace, loudness and audience noise.
              * @enum {string}
              */
             kind: "genre" | "mood" | "instrument" | "voice" | "era" | "sound";
             /**
              * Score
-             * @description 0 to 1, comparable between tags; from .6 on a tag is strong. A strong voice is right in 9 of 10; strong genres and instruments are guesses.
+             * @description 0 to 1, comparable between tags; a tag is strong from .6 on. A strong voice tag is right in 9 of 10 cases; strong genres and instruments are guesses.
              */
             score: number;
         };
         /**
          * RecordingCount
-         * @description How many documents there are of one recording.
+         * @description How many documents one recording has.
          */
         RecordingCount: {
             /**
              * Count
-             * @description 1, or 0 where nothing is known of it.
+             * @description 1, or 0 if nothing is known about it.
              */
             count: number;
             /**
@@ -2289,7 +2289,7 @@ export interface components {
         };
         /**
          * RecordingMetadata
-         * @description What the document is of.
+         * @description What the document describes.
          */
         RecordingMetadata: {
             /** @description Its length. */
@@ -2301,7 +2301,7 @@ export interface components {
         };
         /**
          * RecordingTags
-         * @description Who the recording is; each name in a list, as tags are.
+         * @description Names and identifiers of the recording; each in a list, as tags are.
          */
         RecordingTags: {
             /**
@@ -2332,7 +2332,7 @@ export interface components {
         };
         /**
          * ResolvedTrack
-         * @description One track's identifiers on every platform; null where unknown.
+         * @description One track's identifiers on every platform; null if unknown.
          */
         ResolvedTrack: {
             /**
@@ -2386,28 +2386,28 @@ export interface components {
         Rhythm: {
             /**
              * Bpm
-             * @description Beats a minute; left out when there is no beat.
+             * @description Beats per minute; left out if there is no beat.
              */
             bpm?: number | null;
             /**
              * Beats Count
-             * @description How many beats there are.
+             * @description Number of beats.
              */
             beats_count?: number | null;
             /**
              * Beats Position
-             * @description Seconds of every beat.
+             * @description Time of every beat in seconds.
              */
             beats_position?: number[] | null;
         };
         /**
          * SeedBody
-         * @description A track: of the library, of an asset that was added to it, or one that a job analysed.
+         * @description A track of the library, an asset that was added to it, or the result of a job.
          */
         SeedBody: {
             /**
              * Id
-             * @description Identifier in any form that look-ups take.
+             * @description Identifier in any form that look-ups accept.
              * @example isrc:QZAFA2600001
              */
             id?: string | null;
@@ -2418,29 +2418,29 @@ export interface components {
             asset_id?: string | null;
             /**
              * Job Id
-             * @description An own analysis that was submitted with `include_embedding`; its audio need not be in the library.
+             * @description One of your analyses that was submitted with `include_embedding`; its audio need not be in the library.
              */
             job_id?: string | null;
             /**
              * Weight
-             * @description Beside the others'.
+             * @description Relative to the other seeds.
              * @default 1
              */
             weight: number | null;
         };
         /**
          * SimilarArtist
-         * @description An artist that sounds alike.
+         * @description An artist that sounds similar.
          */
         SimilarArtist: {
             /**
              * Artist
-             * @description Name.
+             * @description Name of the artist.
              */
             artist: string;
             /**
              * Artist Id
-             * @description The media server's id; null where it tells none, and before `afa link`.
+             * @description Id at the media server; null if it gives none, and before `afa link`.
              */
             artist_id: string | null;
             /**
@@ -2450,18 +2450,18 @@ export interface components {
             divergence: number;
             /**
              * Component Matches
-             * @description The songs that are alike; empty unless `include_component_matches`.
+             * @description The similar songs; empty unless `include_component_matches` is set.
              */
             component_matches: components["schemas"]["ComponentMatch"][];
         };
         /**
          * SimilarItem
-         * @description A track that sounds alike.
+         * @description A track that sounds similar.
          */
         SimilarItem: {
             /**
              * Item Id
-             * @description The media server's id.
+             * @description Id at the media server.
              */
             item_id: string;
             /**
@@ -2476,7 +2476,7 @@ export interface components {
             author: string;
             /**
              * Album
-             * @description Album or single it is on; `unknown` where nothing is known.
+             * @description Album or single it is on; `unknown` if not known.
              */
             album: string;
             /**
@@ -2487,12 +2487,12 @@ export interface components {
         };
         /**
          * SimilarList
-         * @description The tracks that were found; similar ones nearest first, compared with the first seed.
+         * @description The tracks found; similar ones nearest first, compared with the first seed.
          */
         SimilarList: {
             /**
              * Model
-             * @description Whose vectors were compared.
+             * @description Model whose vectors were compared.
              * @example afa-embed-1
              */
             model: string;
@@ -2501,12 +2501,12 @@ export interface components {
              * @description The tracks, nearest first.
              */
             items: components["schemas"]["SimilarTrack"][];
-            /** @description What the answer cost, and how it came. */
+            /** @description How the request was served, and what it cost. */
             _meta: components["schemas"]["Meta"];
         };
         /**
          * SimilarRequest
-         * @description What the tracks shall be like, and unlike: seeds, or an embedding with its model.
+         * @description What the tracks should be like, and unlike: seeds, or an embedding with its model.
          */
         SimilarRequest: {
             /**
@@ -2517,7 +2517,7 @@ export interface components {
             n: number | null;
             /**
              * Model
-             * @description Whose vectors are compared. By default the model of the first seed's last analysis. `embedding_model`, as analyses call it, is taken too.
+             * @description Model whose vectors are compared; by default that of the first seed's last analysis. `embedding_model`, its name in analyses, is accepted too.
              */
             model?: string | null;
             /**
@@ -2532,7 +2532,7 @@ export interface components {
             tempo_max?: number | null;
             /**
              * Tempo Octaves
-             * @description A tempo of which half or double lies in the range will do too.
+             * @description Also accept tempi of which half or double lies in the range.
              * @default false
              */
             tempo_octaves: boolean | null;
@@ -2548,23 +2548,23 @@ export interface components {
             year_max?: number | null;
             /**
              * Key
-             * @description Camelot names; any of them will do.
+             * @description Camelot names; a track needs any one of them.
              */
             key?: string[] | null;
             /**
              * Compatible
-             * @description Only keys that mix with the first seed's: the same, its relative, and a fifth up and down, as on the Camelot wheel. It takes the place of `key`.
+             * @description Only keys that mix with the first seed's: the same, its relative, and a fifth up and down, as on the Camelot wheel. Replaces `key`.
              * @default false
              */
             compatible: boolean | null;
             /**
              * Tag
-             * @description The owner's, genres, or heard; all of them.
+             * @description Tags of the owner, genres, or tags from the analysis; all must match.
              */
             tag?: string[] | null;
             /**
              * Seeds
-             * @description Tracks that the answer shall sound like.
+             * @description Tracks that the results should sound like.
              * @example [
              *       {
              *         "id": "isrc:QZAFA2600001"
@@ -2574,18 +2574,18 @@ export interface components {
             seeds?: components["schemas"]["SeedBody"][] | null;
             /**
              * Unlike
-             * @description The search is led away from them, half as much.
+             * @description Tracks to search away from, with half the weight.
              */
             unlike?: components["schemas"]["SeedBody"][] | null;
             /**
              * Embedding
-             * @description 768 numbers, in the place of seeds; `model` says who made them.
+             * @description 768 numbers, instead of seeds; `model` names the model that made them.
              */
             embedding?: number[] | null;
         };
         /**
          * SimilarTrack
-         * @description A track, and what it has of the one it is compared with.
+         * @description A track, and what it has in common with the one it is compared with.
          */
         SimilarTrack: {
             /** @description The track, as the library knows it. */
@@ -2602,12 +2602,12 @@ export interface components {
             shared_tags: string[];
             /**
              * Key Relation
-             * @description `relative` shares all notes; null where a key is unknown.
+             * @description `relative` shares all notes; null if a key is unknown.
              */
             key_relation: ("same" | "relative" | "fifth up" | "fifth down" | "diagonal" | "parallel" | "distant") | null;
             /**
              * Tempo Ratio
-             * @description Its tempo over the other's; null where one is unknown.
+             * @description Its tempo divided by the other's; null if one is unknown.
              */
             tempo_ratio: number | null;
         };
@@ -2629,12 +2629,12 @@ export interface components {
         };
         /**
          * SpotifyBatch
-         * @description Audio features of several tracks; null where there are none.
+         * @description Audio features of several tracks; null if there are none.
          */
         SpotifyBatch: {
             /**
              * Audio Features
-             * @description In the order of `ids`; null where a track has none.
+             * @description In the order of `ids`; null if a track has none.
              */
             audio_features: (components["schemas"]["SpotifyFeatures"] | null)[];
         };
@@ -2658,7 +2658,7 @@ export interface components {
         };
         /**
          * SpotifyErrorObject
-         * @description Spotify's error object, with our code beside it.
+         * @description Spotify's error object, with afa's code added.
          */
         SpotifyErrorObject: {
             /**
@@ -2674,7 +2674,7 @@ export interface components {
             message: string;
             /**
              * Code
-             * @description Machine-readable error code of ours.
+             * @description afa's machine-readable error code.
              */
             code: string;
         };
@@ -2685,7 +2685,7 @@ export interface components {
         SpotifyFeatures: {
             /**
              * Id
-             * @description The id that was asked for; of an upload its job's.
+             * @description The id that was asked for; for an upload, the id of its job.
              */
             id: string;
             /**
@@ -2726,12 +2726,12 @@ export interface components {
             mode: -1 | 0 | 1;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
              * Loudness
-             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             * @description Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop.
              */
             loudness: number;
             /**
@@ -2752,7 +2752,7 @@ export interface components {
             energy: number;
             /**
              * Danceability
-             * @description 0 to 1. How well it suits dancing, by the steadiness and stress of its beat.
+             * @description 0 to 1. How suitable it is for dancing, by how steady and strong its beat is.
              */
             danceability: number;
             /**
@@ -2767,17 +2767,17 @@ export interface components {
             acousticness: number;
             /**
              * Instrumentalness
-             * @description 0 to 1. How likely there are no vocals.
+             * @description 0 to 1. How likely it is to have no vocals.
              */
             instrumentalness: number;
             /**
              * Speechiness
-             * @description 0 to 1. How much of it is spoken words.
+             * @description 0 to 1. How much of it is speech.
              */
             speechiness: number;
             /**
              * Liveness
-             * @description 0 to 1. How likely it was recorded before an audience.
+             * @description 0 to 1. How likely it was recorded in front of an audience.
              */
             liveness: number;
             /**
@@ -2787,7 +2787,7 @@ export interface components {
             embedding?: number[] | null;
             /**
              * Embedding Model
-             * @description Compare embeddings of the same model only.
+             * @description Model of the embedding; compare only embeddings of the same model.
              */
             embedding_model?: string | null;
         };
@@ -2809,29 +2809,29 @@ export interface components {
             /**
              * Limit
              * Format: int64
-             * @description Tracks in a page.
+             * @description Tracks per page.
              */
             limit: number;
             /**
              * Next
-             * @description Address of the page after this, if there is one.
+             * @description Address of the next page, if there is one.
              */
             next: string | null;
             /**
              * Offset
              * Format: int64
-             * @description Tracks that were left out first.
+             * @description Tracks skipped before this page.
              */
             offset: number;
             /**
              * Previous
-             * @description Address of the page before.
+             * @description Address of the previous page.
              */
             previous: string | null;
             /**
              * Total
              * Format: int64
-             * @description Tracks up to the end of this page, and one more where another page follows.
+             * @description Tracks up to the end of this page, plus one if another page follows.
              */
             total: number;
         };
@@ -2840,7 +2840,7 @@ export interface components {
          * @description What a search found.
          */
         SpotifySearch: {
-            /** @description The page. */
+            /** @description A page of tracks. */
             tracks: components["schemas"]["SpotifyPage"];
         };
         /**
@@ -2953,7 +2953,7 @@ export interface components {
         };
         /**
          * SpotifyTracks
-         * @description Several tracks; null where there is none.
+         * @description Several tracks; null if there is none.
          */
         SpotifyTracks: {
             /**
@@ -2975,7 +2975,7 @@ export interface components {
         };
         /**
          * TempoAlternativeBody
-         * @description Another tempo that the beats may be counted in.
+         * @description Another tempo at which the beats may be counted.
          */
         TempoAlternativeBody: {
             /**
@@ -2985,7 +2985,7 @@ export interface components {
             tempo: number;
             /**
              * Score
-             * @description Its probability; with those of `tempo` and the others, 1.
+             * @description Its probability; `tempo` and all alternatives add up to 1.
              */
             score: number;
         };
@@ -2997,7 +2997,7 @@ export interface components {
             /**
              * Upload Bytes
              * Format: int64
-             * @description Largest upload.
+             * @description Largest upload in bytes.
              */
             upload_bytes: number;
             /**
@@ -3009,13 +3009,13 @@ export interface components {
             /**
              * Storage Bytes
              * Format: int64
-             * @description Most that all assets may have together.
+             * @description Most bytes that all assets may have together.
              */
             storage_bytes: number;
             /**
              * Max Audio S
              * Format: int64
-             * @description Longest audio, seconds.
+             * @description Longest audio in seconds.
              */
             max_audio_s: number;
             /**
@@ -3036,7 +3036,7 @@ export interface components {
             grace_credits: number;
             /**
              * Requests Per Minute
-             * @description By class of request.
+             * @description Requests allowed, by class.
              */
             requests_per_minute: {
                 [key: string]: number;
@@ -3050,13 +3050,13 @@ export interface components {
             /**
              * Uploads In Flight
              * Format: int64
-             * @description Bodies on their way at once; short JSON does not count.
+             * @description Request bodies being sent at once; short JSON does not count.
              */
             uploads_in_flight: number;
             /**
              * Bpm In Flight
              * Format: int64
-             * @description Tempi found at once.
+             * @description Requests for tempo worked on at once.
              */
             bpm_in_flight: number;
             /**
@@ -3068,19 +3068,19 @@ export interface components {
             /**
              * Job Polls Per Second
              * Format: int64
-             * @description Of one job.
+             * @description Polls of one job.
              */
             job_polls_per_second: number;
             /**
              * Job Polls At Once
              * Format: int64
-             * @description Of one job, after a pause.
+             * @description Polls of one job after a pause.
              */
             job_polls_at_once: number;
             /**
              * Failed Authentications Per Minute
              * Format: int64
-             * @description From one address.
+             * @description Failed attempts from one address.
              */
             failed_authentications_per_minute: number;
         };
@@ -3107,7 +3107,7 @@ export interface components {
         };
         /**
          * TrackAnalysis
-         * @description Everything that was found in a track's audio but its embedding.
+         * @description Everything that was found in a track's audio except its embedding.
          */
         TrackAnalysis: {
             /**
@@ -3122,7 +3122,7 @@ export interface components {
             title: string;
             /**
              * Tempo
-             * @description Beats a minute (BPM), 0 when there is no beat; half or double of it may be felt as well.
+             * @description Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too.
              */
             tempo: number;
             /**
@@ -3148,7 +3148,7 @@ export interface components {
             energy: number;
             /**
              * Danceability
-             * @description 0 to 100. How well it suits dancing, by the steadiness and stress of its beat.
+             * @description 0 to 100. How suitable it is for dancing, by how steady and strong its beat is.
              */
             danceability: number;
             /**
@@ -3163,7 +3163,7 @@ export interface components {
             acousticness: number;
             /**
              * Instrumentalness
-             * @description 0 to 100. How likely there are no vocals.
+             * @description 0 to 100. How likely it is to have no vocals.
              */
             instrumentalness: number;
             /**
@@ -3178,22 +3178,22 @@ export interface components {
             mix_out: number;
             /**
              * Mood Tags
-             * @description By falling score.
+             * @description Tags, highest score first.
              */
             mood_tags: components["schemas"]["MoodTagBody"][];
             /**
              * Loudness
-             * @description Integrated loudness, LUFS (ITU-R BS.1770-4): -70 silence, about -23 broadcast, -14 streaming, -8 loud pop.
+             * @description Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in broadcasting, -14 in streaming, -8 in loud pop.
              */
             loudness: number;
             /**
              * Loudness Range
-             * @description Loudness range, LU (EBU Tech 3342): quiet parts against loud ones.
+             * @description Loudness range in LU (EBU Tech 3342): between quiet and loud parts.
              */
             loudness_range: number;
             /**
              * True Peak
-             * @description Highest peak between samples too, dBTP (BS.1770-4).
+             * @description Highest peak, also between samples, in dBTP (BS.1770-4).
              */
             true_peak: number;
             /**
@@ -3215,22 +3215,22 @@ export interface components {
             duration_ms: number;
             /**
              * Speechiness
-             * @description 0 to 100. How much of it is spoken words.
+             * @description 0 to 100. How much of it is speech.
              */
             speechiness: number;
             /**
              * Liveness
-             * @description 0 to 100. How likely it was recorded before an audience.
+             * @description 0 to 100. How likely it was recorded in front of an audience.
              */
             liveness: number;
             /**
              * Tempo Confidence
-             * @description How regular and clear the beats are, 0 to 1. Below .5, check whether half or double is meant.
+             * @description How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right.
              */
             tempo_confidence: number;
             /**
              * Tempo Alternatives
-             * @description Half, double and what else the beats may be counted in, the likeliest first; `tempo_range` asks for one of them.
+             * @description Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them.
              */
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
@@ -3240,36 +3240,36 @@ export interface components {
             key_confidence: number;
             /**
              * Attribute Confidence
-             * @description Attribute to how likely it repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. Not how right it is. Empty where it is not known.
+             * @description For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known.
              */
             attribute_confidence: {
                 [key: string]: number;
             };
             /**
              * Models
-             * @description Role to id of the checkpoint that made it; `mood_tags` are also of `embedding`, where its networks tell tags.
+             * @description For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags.
              */
             models: {
                 [key: string]: string;
             };
             /**
              * Beats
-             * @description Seconds of every beat, ascending.
+             * @description Time of every beat in seconds, ascending.
              */
             beats: number[];
             /**
              * Bars
-             * @description The bars, each from a first beat to the next.
+             * @description The bars, each from one downbeat to the next.
              */
             bars: components["schemas"]["Span"][];
             /**
              * Chords
-             * @description The chords, in order, from the beginning to the end of the track: at least one of every bar. Empty for silence, and for what was analysed before there were chords.
+             * @description The chords in order, from the beginning to the end of the track, at least one per bar. Empty for silence, and for tracks analysed before chords were introduced.
              */
             chords: components["schemas"]["TrackChord"][];
             /**
              * Tuning
-             * @description How far the pitch standard lies above 440 Hz, cents; 0 also where the notes do not agree on one.
+             * @description How far the pitch standard is above 440 Hz, in cents; also 0 if the notes do not agree on one.
              */
             tuning: number;
             /**
@@ -3287,7 +3287,7 @@ export interface components {
         };
         /**
          * TrackChord
-         * @description A chord of a bar, or of some beats of it where the chord changes inside.
+         * @description A chord of a bar, or of some of its beats if the chord changes within the bar.
          */
         TrackChord: {
             /**
@@ -3302,7 +3302,7 @@ export interface components {
             duration: number;
             /**
              * Chord
-             * @description Its name as MIREX and mir_eval read it: root, quality, and the degree of the bass where that is not the root; `N` where there is no chord.
+             * @description Its name as MIREX and mir_eval read it: root, quality, and the degree of the bass if that is not the root; `N` if there is no chord.
              * @example C:min/5
              */
             chord: string;
@@ -3386,7 +3386,7 @@ export interface components {
         };
         /**
          * TrackSegment
-         * @description A stretch of near-constant sound: a note, a chord, a stroke of a drum.
+         * @description A stretch of near-constant sound: a note, a chord, a drum hit.
          */
         TrackSegment: {
             /**
@@ -3493,7 +3493,7 @@ export interface components {
             /**
              * Stored Bytes
              * Format: int64
-             * @description Of the assets that live; the same bytes count once.
+             * @description Bytes of assets that have not expired; the same bytes count once.
              */
             stored_bytes: number;
         };
@@ -3504,7 +3504,7 @@ export interface components {
         WebhookBody: {
             /**
              * Url
-             * @description Where the end of each job is posted to.
+             * @description Where the end of each job is posted.
              */
             url: string;
             /**
@@ -3515,13 +3515,13 @@ export interface components {
         };
         /**
          * WebhookRequest
-         * @description Where to tell that a job has ended.
+         * @description Where to report that a job has ended.
          */
         WebhookRequest: {
             /**
              * Url
              * Format: uri
-             * @description Public HTTPS or HTTP address that takes POST requests.
+             * @description Public HTTPS or HTTP address that accepts POST requests.
              * @example https://example.org/afa
              */
             url: string;
@@ -3540,7 +3540,7 @@ export interface components {
         };
         /**
          * UrlInput
-         * @description A public address that gives audio bytes, instead of the audio itself.
+         * @description A public address that returns audio bytes, instead of the audio itself.
          */
         UrlInput: {
             /**
@@ -3553,7 +3553,7 @@ export interface components {
         };
         /**
          * NamedFile
-         * @description Audio that lies somewhere: an asset, or a public address.
+         * @description Audio stored elsewhere: an asset, or a public address.
          */
         NamedFile: {
             /**
@@ -3594,19 +3594,19 @@ export interface components {
             name: string;
             /**
              * Embedding
-             * @description 768 numbers of norm 1, zeros for silence; null where it failed.
+             * @description 768 numbers of norm 1, zeros for silence; null if it failed.
              * @default null
              */
             embedding: number[] | null;
             /**
              * Embedding Model
-             * @description Who made it: only vectors of one model can be compared.
+             * @description Model that made it; compare only vectors of the same model.
              * @default null
              */
             embedding_model: string | null;
             /**
              * Duration S
-             * @description Of the audio, in seconds.
+             * @description Length of the audio in seconds.
              * @default null
              */
             duration_s: number | null;
@@ -3623,7 +3623,7 @@ export interface components {
         LibraryAddRequest: {
             /**
              * Ids
-             * @description Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.
+             * @description Identifiers in any form that look-ups accept, such as `isrc:QZAFA2600001`.
              * @example [
              *       "isrc:QZAFA2600001"
              *     ]

@@ -50,7 +50,7 @@ HEADER_DOC = {
     "name": HEADER,
     "in": "header",
     "required": False,
-    "description": "Makes a retry safe: within 24 h the same key and request give the same answer "
+    "description": "Makes retries safe: within 24 h the same key and request get the same answer "
     "and are charged once. 1 to 255 printable ASCII characters, for example a UUID.",
     "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
 }

@@ -33,7 +33,7 @@ bearer = HTTPBearer(
 Format = Annotated[
     Literal["spotify"] | None,
     Query(
-        description="`spotify` answers in Spotify's audio-features shape.",
+        description="`spotify`: answer in the shape of Spotify's audio features.",
         examples=["spotify"],
     ),
 ]
@@ -43,8 +43,8 @@ async def read_tempo_range(
     tempo_range: Annotated[
         str | None,
         Query(
-            description="BPM between which the tempo is looked for, so that half or double of it "
-            "is not taken: two whole numbers from 40 to 250, the lower first.",
+            description="Look for the tempo between these BPM, so that half or double of it is not "
+            "chosen: two whole numbers from 40 to 250, the lower first.",
             json_schema_extra={"pattern": f"^{RANGE_FORM}$"},
             examples=["80-160"],
         ),
@@ -74,12 +74,12 @@ ERROR_TEXTS = {
     403: "The API key lacks the scope.",
     404: "Not found, or not yours.",
     409: "Idempotency-Key reused with another request.",
-    413: "The body exceeds the tier's upload size, or all assets its storage.",
+    413: "The body exceeds the tier's upload size, or all assets together its storage.",
     415: "Unsupported media type, or a compressed body.",
-    429: "Rate limit exceeded, or too many requests in flight; see Retry-After.",
-    500: "A fault of ours; nothing was charged.",
-    502: "All identification services unavailable; refunded.",
-    503: "Overloaded or partly down; retry after the time in Retry-After.",
+    429: "Rate limit exceeded, or too many requests at once; see Retry-After.",
+    500: "Internal error; nothing was charged.",
+    502: "All identification services are unavailable; refunded.",
+    503: "Overloaded or partly down; try again after the time in Retry-After.",
 }
 RETRYABLE_STATUSES = {429, 503}
 RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
@@ -120,8 +120,8 @@ async def read_embedding_model(
         Query(
             min_length=1,
             max_length=200,
-            description="Which model makes the embedding, where it is not to be the one in use; "
-            "`GET /v1/models` tells which there are. Tags that its network hears come with it.",
+            description="Model to make the embedding, instead of the one in use; "
+            "`GET /v1/models` lists them. Tags that its network recognises come with it.",
             examples=["efficientat-mn04"],
         ),
     ] = None,

@@ -47,8 +47,8 @@ def audio_body(*named: str) -> dict[str, Any]:
     return {
         "requestBody": {
             "required": True,
-            "description": "The Content-Type may be missing or another: what a body is shows in "
-            "its first bytes.",
+            "description": "The Content-Type may be missing or wrong: the first bytes show what "
+            "the body is.",
             "content": {
                 "audio/*": {"schema": BINARY},
                 OCTETS: {"schema": BINARY},

@@ -23,8 +23,8 @@ from serve_app.services.embedding import SentFile
 FILES_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "Files of a form, all together within the tier's upload size; names of "
-        "assets and addresses; or the bytes of one file.",
+        "description": "The files of a form, all together within the tier's upload size; the "
+        "names of assets and addresses; or the bytes of one file.",
         "content": {
             **audio_body("FilesInput", "AssetInput", "UrlInput")["requestBody"]["content"],
             "multipart/form-data": {
@@ -37,7 +37,7 @@ FILES_BODY: dict[str, Any] = {
                             "minItems": 1,
                             "maxItems": MAX_FILES,
                             "items": {"type": "string", "format": "binary"},
-                            "description": "The audio files, a part each.",
+                            "description": "The audio files, one part each.",
                         }
                     },
                 }

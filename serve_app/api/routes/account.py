@@ -108,7 +108,7 @@ def auto_topup(status: TopupStatus) -> AutoTopup:
 async def put_webhook(
     caller: WebhookOwner, services: Services, body: WebhookRequest
 ) -> WebhookBody:
-    """Have the end of every job told to a URL, signed after Standard Webhooks.
+    """Have the end of every job posted to a URL, signed as Standard Webhooks says.
 
     The secret stays the same when the URL changes; delete the webhook first to get a new one.
     """
@@ -127,7 +127,7 @@ async def put_webhook(
     summary="Read the webhook",
 )
 async def get_webhook(caller: WebhookOwner, services: Services) -> WebhookBody:
-    """Give the webhook's URL and secret."""
+    """Get the webhook's URL and secret."""
     hook = await services.webhooks.get(caller.account)
     if hook is None:
         raise NotFoundError("no webhook is set; PUT /v1/account/webhook sets one")
@@ -142,5 +142,5 @@ async def get_webhook(caller: WebhookOwner, services: Services) -> WebhookBody:
     summary="Remove the webhook",
 )
 async def delete_webhook(caller: WebhookOwner, services: Services) -> None:
-    """Stop telling; removing nothing is no error."""
+    """Stop the messages; it is no error if there is no webhook."""
     await services.webhooks.remove(caller.account)

@@ -35,8 +35,8 @@ Wait = Annotated[
     Query(
         ge=0,
         le=60,
-        description="Seconds to wait for the end of the job: if it ends in time the answer is 200 "
-        "with the result, else 202.",
+        description="Seconds to wait for the job to end. If it ends in time the answer is 200 with "
+        "the result, else 202.",
     ),
     PLAIN,
 ]
@@ -96,7 +96,7 @@ async def analyse_upload(
     `{"url": "https://…"}`.
 
     Ten credits are reserved, and refunded if the job fails. With `?wait=30` the answer is 200 with
-    the result if the job ends in time. Else poll `GET /v1/jobs/{job_id}` until `status` is
+    the result if the job ends in time. Otherwise poll `GET /v1/jobs/{job_id}` until `status` is
     `complete` or `failed`.
     """
     tier = services.tiers[caller.tier]
@@ -138,10 +138,11 @@ async def analyse_url(
     include_embedding: IncludeEmbedding = False,
     wait: Wait = 0,
 ) -> JobEnvelope:
-    """Name a public HTTP(S) address that returns audio bytes directly, and get a job.
+    """Send a public HTTP(S) address that returns audio bytes directly, and get a job.
 
-    No HTML page, no authentication, at most three redirects, no private addresses. Otherwise as the
-    upload: ten credits reserved, refunded if the job fails, polled at `GET /v1/jobs/{job_id}`.
+    No HTML page, no authentication, at most three redirects, no private addresses. The rest is as
+    for an upload: ten credits are reserved, and refunded if the job fails; poll the job at
+    `GET /v1/jobs/{job_id}`.
     """
     tier = services.tiers[caller.tier]
     include_embedding = include_embedding or body.include_embedding or embedding_model is not None

@@ -22,7 +22,10 @@ from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, pa
 
 AssetId = Annotated[
     str,
-    Path(description="As returned by the upload.", examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"]),
+    Path(
+        description="Id of the asset, as returned by the upload.",
+        examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"],
+    ),
 ]
 
 router = APIRouter(tags=["Assets"], route_class=IdempotentRoute)
@@ -96,8 +99,8 @@ async def upload_asset(
         str | None,
         Query(
             max_length=2048,
-            description="ID of the track that this is the audio of: the track is then known to "
-            "your look-ups, and computed from it.",
+            description="ID of the track that this audio belongs to: your look-ups then know the "
+            "track, and compute it from this audio.",
         ),
     ] = None,
 ) -> AssetUpload:
@@ -105,12 +108,13 @@ async def upload_asset(
 
     Raw bytes, the `file` of a form, or JSON that names a public address: `{"url": "https://…"}`.
 
-    The first seconds are decoded: what is no audio, or a file without the part that says how to
-    read it, is refused. Every format that `POST /v1/audio-features/upload` names is taken, of any
-    length.
+    The first seconds are decoded: anything that is not audio, or a file without the part that says
+    how to read it, is refused. Every format that `POST /v1/audio-features/upload` names is
+    accepted, of any length.
 
-    The same bytes again give the same asset, with its first expiry. Assets are deleted when their
-    tier's lifetime is over. All that live have `limits.storage_bytes` of `GET /v1/account` at most.
+    The same bytes again give the same asset, with its first expiry. Assets are deleted at the end
+    of the lifetime that the tier allows. Together they may take at most `limits.storage_bytes` of
+    `GET /v1/account`.
     """
     tier = services.tiers[caller.tier]
     check_kind(request)
@@ -135,10 +139,10 @@ async def upload_asset(
 async def list_assets(
     caller: AssetReader,
     services: Services,
-    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page."), PLAIN] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items per page."), PLAIN] = 50,
     cursor: Annotated[
         Annotated[str, Form(f"^{ID_PATTERN.pattern}$", A_CURSOR)] | None,
-        Query(description="`next_cursor` of the page before; exclusive."),
+        Query(description="`next_cursor` of the previous page; exclusive."),
     ] = None,
 ) -> AssetListResponse:
     """List your assets that have not expired, newest first."""
@@ -176,10 +180,10 @@ async def delete_asset(
     services: Services,
     id: AssetId,
 ) -> Response:
-    """Delete the audio before it expires; its bytes count no longer. Free.
+    """Delete the audio before it expires; its bytes no longer count. Free.
 
-    Jobs that were submitted with it run to their end, and a track of your library keeps what was
-    heard.
+    Jobs that were submitted with it continue to their end, and a track of your library keeps its
+    analysis.
     """
     await services.assets.delete(caller, id)
     return Response(status_code=204)

@@ -32,7 +32,7 @@ NDJSON, ARROW_STREAM = "application/x-ndjson", "application/vnd.apache.arrow.str
 
 VECTORS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "A line, or a row, for every file, in the order of the request.",
+        "description": "One line, or one row, per file, in the order of the request.",
         "content": {
             NDJSON: {"schema": {"$ref": "#/components/schemas/EmbeddedFile"}},
             ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}},
@@ -45,10 +45,10 @@ VECTORS: dict[int | str, dict[str, Any]] = {
     "/v1/models",
     response_model=ModelList,
     responses=error_responses(401, 429, 503),
-    summary="The models there are",
+    summary="List the models",
 )
 async def list_models(caller: Reader, services: Services) -> ModelList:
-    """Tell which models this service knows: licence, dimension, what they learnt from. Free.
+    """List the models that this service knows: licence, dimension, training data. Free.
 
     Those with `may_be_named` can be the `embedding_model` of a request.
     """
@@ -74,12 +74,13 @@ async def embed(
         Query(description="JSON lines, or an Arrow IPC stream with the same columns."),
     ] = "ndjson",
 ) -> Response:
-    """Send up to 32 files and get their embeddings, and nothing else of them, at once.
+    """Send up to 32 files and get only their embeddings, at once.
 
-    As a form, each file is a part `file`; as JSON, name assets and addresses:
-    `{"files": [{"asset_id": "afa_…"}, {"url": "https://…"}]}`. The bytes of a single file will do
-    too. Every file has a line in the answer; one that failed says why, and is not charged
-    (`X-Credits-Used`). All has to be done within two minutes: send fewer long files at once.
+    In a form, each file is a part `file`. As JSON, name assets and addresses:
+    `{"files": [{"asset_id": "afa_…"}, {"url": "https://…"}]}`. You can also send the bytes of a
+    single file. Every file has a line in the answer; for one that failed, the line says why, and
+    the file is not charged (`X-Credits-Used`). All must be done within two minutes: send fewer long
+    files at once.
     """
     tier = services.tiers[caller.tier]
     require_embedding(services.tiers, tier)

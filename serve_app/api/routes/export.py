@@ -33,9 +33,9 @@ FILE: dict[int | str, dict[str, Any]] = {
 async def export(
     caller: Reader, services: Services, offered: Offered, body: ExportRequest
 ) -> Response:
-    """Write tracks of the library and own analyses into a file. Free.
+    """Write tracks of the library and your own analyses to a file. Free.
 
-    DJ programs find a track by where its file lies: name it in `location`. The audio itself is
+    DJ programs find a track by the path of its file: give it in `location`. The audio itself is
     neither sent nor changed.
     """
     wanted = [one.wanted() for one in body.tracks]

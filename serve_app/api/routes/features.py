@@ -81,7 +81,7 @@ async def features_by_name(
     artist: Artist,
     format: Format = None,
 ) -> JSONResponse:
-    """Find a track by its names and give its audio features.
+    """Find a track by title and artist, and get its audio features.
 
     Case, accents, punctuation, "feat." and small typing errors do not matter. Cache hits are free
     within the monthly allowance; a miss computes the features and costs credits.
@@ -105,12 +105,12 @@ async def features_by_id(
     id: TrackIdPath,
     format: Format = None,
 ) -> JSONResponse:
-    """Give the audio features of a track.
+    """Get the audio features of a track.
 
     Cache hits are free within the monthly allowance; a miss computes the features and costs
-    credits, once for each account and track: `credits_used` is 0 where another request of yours
-    pays. If it takes too long the answer is 503 with `Retry-After`, nothing is charged, and the
-    computation goes on.
+    credits, once per account and track: `credits_used` is 0 if another request of yours pays. If it
+    takes too long the answer is 503 with `Retry-After`; nothing is charged, and the computation
+    continues.
     """
     admission = admission_to_read(request, caller, services)
     found = await offered.lookup.by_id(caller, id, request_id(request), admission)
@@ -143,11 +143,11 @@ async def features_of_many(
     body: BatchRequest,
     format: Format = None,
 ) -> JSONResponse:
-    """Look up to 100 tracks up at once; the answer has the request's length and order.
+    """Look up at most 100 tracks at once; the answer has the length and order of the request.
 
-    Each resolved slot costs credits, cached or not; `null` slots cost nothing. The price of all
-    slots must be covered beforehand. With `extended`, `reasons` says why a slot is `null`. Where
-    one takes too long to compute, the answer has `Retry-After`: ask for those slots again then.
+    Each resolved slot costs credits, cached or not; `null` slots cost nothing. Your balance must
+    cover the price of all slots beforehand. With `extended`, `reasons` says why a slot is `null`.
+    If one takes too long to compute, the answer has `Retry-After`: ask for those slots again then.
     """
     batch = await offered.batch.run(
         caller, body.ids, services.prices.batch_slot, request_id(request)

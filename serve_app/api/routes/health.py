@@ -15,7 +15,7 @@ ESSENTIAL = "ledger"
 
 @router.get("/healthz", response_model=Health, summary="Is the process alive?")
 async def healthz() -> Health:
-    """Answer as long as the process can; looks at nothing else."""
+    """Answer as long as the process can; nothing else is checked."""
     return Health(status="ok", checks={}, degraded=[])
 
 
@@ -32,13 +32,13 @@ async def readyz(
     response: Response,
     services: Services,
     strict: Annotated[
-        bool, Query(description="`true`: 503 also where only a part is away.")
+        bool, Query(description="`true`: 503 even if only a part is unavailable.")
     ] = False,
 ) -> Health:
     """Check the ledger, the object store and every deployment.
 
-    200 as long as requests are taken here: where a model is away, jobs wait for it and look-ups go
-    on. `degraded` names the parts that are away.
+    The answer is 200 as long as requests are accepted here: if a model is unavailable, jobs wait
+    for it and look-ups continue. `degraded` names the parts that are unavailable.
     """
     checks = await services.readiness.check()
     degraded = [part for part, state in checks.items() if state != "ok"]

@@ -23,14 +23,14 @@ router = APIRouter(tags=["Identification"], route_class=IdempotentRoute)
 async def identify(
     request: Request, caller: Computer, services: Services, offered: Offered
 ) -> Identification:
-    """Send three seconds of audio or more and learn who it is: a form's `file`, bytes, or JSON.
+    """Send three seconds of audio or more and get its track: a form's `file`, bytes, or JSON.
 
     As JSON, name an asset, `{"asset_id": "afa_…"}`, or a public address, `{"url": "https://…"}`.
 
-    A fingerprint index of our own is asked first, then the services that the operator has set up.
-    Three credits, also when nothing matches; audio that your account was told of before, or a copy
-    of it, is a free cache hit. That nothing matched is forgotten when the index changes. Nothing is
-    charged when no service could answer (502) or the audio is unfit (400).
+    afa asks its own fingerprint index first, then the services that the operator has set up. Costs
+    three credits, even if nothing matches. Audio that your account has asked about before, or a
+    copy of it, is a free cache hit; an answer without a match is forgotten when the index changes.
+    Nothing is charged if no service could answer (502) or the audio cannot be used (400).
     """
     tier = services.tiers[caller.tier]
     audio = SentAudio(request, services, caller, tier)

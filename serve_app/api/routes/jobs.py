@@ -1,11 +1,12 @@
 """Poll, list and delete jobs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from serve_app.api.door.limits import Computer, JobId, Poller, Reader
 from serve_app.api.door.request import Format, Offered, Services, error_responses
+from serve_app.api.wire.bodies import Error
 from serve_app.api.wire.forms import A_CURSOR, PLAIN, Form
 from serve_app.api.wire.jobs import (
     CURSOR,
@@ -18,6 +19,10 @@ from serve_app.api.wire.jobs import (
 )
 
 router = APIRouter(tags=["Jobs"])
+
+RUNNING: dict[int | str, dict[str, Any]] = {
+    409: {"model": Error, "description": "The job is running."}
+}
 
 
 @router.get(
@@ -35,13 +40,13 @@ async def get_job(
     format: Format = None,
     wait: Annotated[
         float,
-        Query(ge=0, le=60, description="Answer when the job ends or after so many seconds."),
+        Query(ge=0, le=60, description="Answer when the job ends, or after this many seconds."),
         PLAIN,
     ] = 0,
 ) -> JobEnvelope:
-    """See how far a job is; once `status` is `complete`, `result` has the features.
+    """See the progress of a job; once `status` is `complete`, `result` has the features.
 
-    Free of charge. The shape is the one `format` asks for, else the one asked for at submission.
+    Free of charge. `format` sets the shape; by default it is the one asked for at submission.
     """
     job = await offered.analysis.get_job(caller, job_id, wait)
     return await job_envelope(request, services, caller, job, format)
@@ -57,10 +62,10 @@ async def list_jobs(
     request: Request,
     caller: Reader,
     offered: Offered,
-    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page."), PLAIN] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items per page."), PLAIN] = 50,
     cursor: Annotated[
         Annotated[str, Form(CURSOR, A_CURSOR)] | None,
-        Query(description="`next_cursor` of the page before; exclusive."),
+        Query(description="`next_cursor` of the previous page; exclusive."),
     ] = None,
 ) -> JobList:
     """List your jobs that have not expired, newest first, without their results. Free."""
@@ -75,7 +80,7 @@ async def list_jobs(
 @router.delete(
     "/v1/jobs/{job_id}",
     status_code=204,
-    responses=error_responses(400, 401, 404, 409, 429, 503),
+    responses=error_responses(400, 401, 404, 429, 503) | RUNNING,
     summary="Delete a job",
 )
 async def delete_job(
@@ -83,7 +88,7 @@ async def delete_job(
     offered: Offered,
     job_id: JobId,
 ) -> Response:
-    """Forget a job and its result. One that is still queued is cancelled and refunded.
+    """Delete a job and its result. A job that is still queued is cancelled and refunded.
 
     A running job is 409: delete it when it has ended.
     """

@@ -52,7 +52,7 @@ LibraryId = Annotated[
     Path(
         min_length=1,
         max_length=64,
-        description="As listed.",
+        description="Id of the track, as in the list.",
         examples=["trk_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     ),
 ]
@@ -70,7 +70,9 @@ Energy = Annotated[
     Query(ge=0, le=100, description="Inclusive; tracks without an analysis are left out."),
     PLAIN,
 ]
-YearBound = Annotated[int | None, Query(ge=0, le=9999, description="Year of the release."), PLAIN]
+YearBound = Annotated[
+    int | None, Query(ge=0, le=9999, description="Year of the release; inclusive."), PLAIN
+]
 PICTURE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The picture.",
@@ -112,12 +114,12 @@ async def add_track(
 ) -> LibraryAdded:
     """Send audio, or name an asset or an address, with what you know; a job analyses it.
 
-    Bytes or a form's `file` become an asset; what you know stands in the query then, and in the
-    body of JSON. What you do not say of artist and title, the tags of the file do.
+    Bytes or a form's `file` become an asset; put what you know into the query then. With JSON, put
+    it into the body. If you leave out artist or title, they come from the tags of the file.
 
-    The track is yours alone: your look-ups by its identifiers or names find it at once. Audio or an
-    identifier that one of your tracks has already adds to that track. Costs what an analysis costs;
-    without the credits no track is added.
+    The track is yours alone: your look-ups by its identifiers or names find it at once. If one of
+    your tracks already has the audio or an identifier, the data is added to that track. Costs what
+    an analysis costs; without enough credits no track is added.
     """
     tier = services.tiers[caller.tier]
     require_gpu(services.tiers, tier)
@@ -207,11 +209,14 @@ async def list_tracks(
     energy_max: Energy = None,
     key: Annotated[
         list[CamelotKey] | None,
-        Query(max_length=24, description="Camelot name; several: any of them."),
+        Query(max_length=24, description="Camelot name; if you give several, any may match."),
     ] = None,
     tag: Annotated[
         list[Tag] | None,
-        Query(max_length=16, description="The owner's, a genre, or heard; several: all of them."),
+        Query(
+            max_length=16,
+            description="Tag of the owner, a genre, or from the analysis; several must all match.",
+        ),
     ] = None,
     q: Annotated[
         str,
@@ -220,15 +225,15 @@ async def list_tracks(
     sort: Annotated[
         Sort,
         Query(
-            description="By what; behind `-` descending. `-added` is newest first, `key` goes "
-            "round the Camelot wheel. Tracks without a value come last."
+            description="Field to sort by; with `-` before it, descending. `-added` is newest "
+            "first, `key` goes round the Camelot wheel. Tracks without a value come last."
         ),
     ] = NEWEST,
-    limit: Annotated[int, Query(ge=1, le=200, description="Items in a page."), PLAIN] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="Items per page."), PLAIN] = 50,
     cursor: Annotated[
         Annotated[str, Form(f"^{CURSOR}$", A_CURSOR)] | None,
         Query(
-            description="`next_cursor` of the page before, of the same query; exclusive.",
+            description="`next_cursor` of the previous page of the same query; exclusive.",
         ),
     ] = None,
 ) -> LibraryList:
@@ -262,9 +267,9 @@ async def list_tracks(
     summary="The library as a map",
 )
 async def map_tracks(request: Request, caller: Reader, services: Services) -> LibraryMapBody:
-    """Lay your tracks and the operator's on a plane, so that what sounds alike lies together. Free.
+    """Get a map of your tracks and the operator's: those that sound alike are close. Free.
 
-    It is a principal component analysis of their embeddings, drawn anew when the library changes.
+    The map is a principal component analysis of their embeddings, redrawn when the library changes.
     """
     drawn = await services.library.map(caller)
     balance = await services.ledger.balance(caller.account, caller.tier)
@@ -280,7 +285,7 @@ async def map_tracks(request: Request, caller: Reader, services: Services) -> Li
 async def get_track(
     request: Request, caller: Reader, services: Services, id: LibraryId
 ) -> LibraryAnswer:
-    """Give what is known of one of your tracks, or of the operator's. Free."""
+    """Get what is known about one of your tracks, or of the operator's. Free."""
     track = services.library.get(caller, id)
     balance = await services.ledger.balance(caller.account, caller.tier)
     return LibraryAnswer(
@@ -295,9 +300,9 @@ async def get_track(
     summary="The cover of a track",
 )
 async def get_cover(caller: Reader, services: Services, id: LibraryId) -> Response:
-    """Give the picture that the track's file has in its tags, as it lies there. Free.
+    """Get the picture in the tags of the track's file, unchanged. Free.
 
-    Of the operator's tracks, where this server can read their files.
+    Only for tracks of the operator whose files this server can read.
     """
     cover = await services.library.cover(caller, id)
     return Response(cover.data, headers=KEPT, media_type=cover.media_type)
@@ -331,6 +336,6 @@ async def change_track(
     summary="Remove a track from your library",
 )
 async def remove_track(caller: AssetWriter, services: Services, id: LibraryId) -> Response:
-    """Forget the track with everything that was heard in it. The asset stays until it expires."""
+    """Remove the track with all results of its analysis. The asset stays until it expires."""
     await services.library.remove(caller, id)
     return Response(status_code=204)

@@ -31,7 +31,7 @@ def end_of(alias: str) -> Any:
         alias=alias,
         min_length=1,
         max_length=2048,
-        description="Identifier in any form that look-ups take.",
+        description="Identifier in any form that look-ups accept.",
         examples=["isrc:QZAFA2600001"],
     )
 
@@ -46,7 +46,7 @@ def answer_of(request: Request, found: Found) -> SimilarList:
     "/v1/similar",
     response_model=SimilarList,
     responses=error_responses(400, 401, 402, 429, 500, 503),
-    summary="Tracks that sound as words say",
+    summary="Tracks that sound like a description",
 )
 async def similar_to_text(
     request: Request,
@@ -57,17 +57,17 @@ async def similar_to_text(
         Query(
             min_length=1,
             max_length=500,
-            description="What the tracks shall sound like, in English words.",
+            description="What the tracks should sound like, in English words.",
             examples=["slow piano with rain"],
         ),
         SAYS_SOMETHING,
     ],
     filters: Annotated[Filters, Query()],
 ) -> SimilarList:
-    """Search the library by words, with the vectors of a model that has both in one space.
+    """Search the library by words, with a model that has text and audio in one vector space.
 
-    That takes a CLAP checkpoint with its tokenizer, which the operator chooses and analyses the
-    library with; without one the answer is 400. `GET /v1/models` tells which models read text.
+    This needs a CLAP checkpoint with its tokenizer, which the operator chooses and analyses the
+    library with; without one the answer is 400. `GET /v1/models` shows which models read text.
     """
     wanted = filters.wanted([])
     found = await offered.similar.described(caller, text, wanted, request_id(request))
@@ -87,11 +87,11 @@ async def similar_to_track(
     id: TrackIdPath,
     filters: Annotated[Filters, Query()],
 ) -> SimilarList:
-    """Give the tracks of your library and the operator's that sound most like one of them.
+    """Get the tracks of your library and the operator's that sound most like one of them.
 
-    Each recording is there once, and never the one that was asked for. Filters are exact: where few
-    tracks meet them, those are answered, however far they are. A track without an analysis is 404;
-    add it with `POST /v1/library` first.
+    Each recording appears once, and never the one you asked for. Filters are exact: if few tracks
+    meet them, you get those, however far away they are. A track without an analysis is 404; add it
+    with `POST /v1/library` first.
     """
     wanted = filters.wanted([Seed(track=id)])
     return answer_of(request, await offered.similar.similar(caller, wanted, request_id(request)))
@@ -107,12 +107,11 @@ async def similar_to_track(
 async def similar_to_many(
     request: Request, caller: Reader, offered: Offered, body: SimilarRequest
 ) -> SimilarList:
-    """Search around the weighted mean of up to 20 seeds, led away from what it shall be unlike.
+    """Search around the weighted mean of up to 20 seeds, and away from `unlike`.
 
-    A seed is a track by any identifier, an asset whose audio is in the library, or an own analysis
-    with its embedding. An embedding is
-    compared with those of its own model alone. Vectors of two models are never mixed: a model that
-    is not known, or made no vector of a seed, is 400.
+    A seed is a track by any identifier, an asset whose audio is in the library, or one of your
+    analyses with its embedding. An embedding is compared only with those of its own model. Vectors
+    of two models are never mixed: a model that is unknown, or made no vector of a seed, is 400.
     """
     found = await offered.similar.similar(caller, body.search(), request_id(request))
     return answer_of(request, found)
@@ -122,7 +121,7 @@ async def similar_to_many(
     "/v1/path",
     response_model=SimilarList,
     responses=error_responses(400, 401, 402, 404, 429, 500, 503),
-    summary="A way from one track to another",
+    summary="A path from one track to another",
 )
 async def path(
     request: Request,
@@ -131,14 +130,14 @@ async def path(
     start: Annotated[str, end_of("from")],
     end: Annotated[str, end_of("to")],
     n: Annotated[
-        int, Query(ge=2, le=MAX_PATH, description="How many tracks, both ends among them."), PLAIN
+        int, Query(ge=2, le=MAX_PATH, description="How many tracks, including both ends."), PLAIN
     ] = 10,
-    model: Annotated[ModelId | None, Query(description="Whose vectors are compared.")] = None,
+    model: Annotated[ModelId | None, Query(description="Model whose vectors are compared.")] = None,
 ) -> SimilarList:
-    """Walk through the library so that sound, tempo and key change little from track to track.
+    """Get a path through the library on which sound, tempo and key change little at each step.
 
-    Each track is compared with the one before it. No recording comes twice; where the library has
-    too few, the way is shorter.
+    Each track is compared with the one before it. No recording appears twice; if the library has
+    too few, the path is shorter.
     """
     ends = (start, end)
     found = await offered.similar.path(caller, ends, n, model, request_id(request))

@@ -36,10 +36,10 @@ router = APIRouter(tags=["Look-ups"])
 async def key_bpm(
     request: Request, caller: Reader, offered: Offered, song: Song, artist: Artist
 ) -> KeyBpm:
-    """Give tempo and key alone, from the same cache as the full look-up.
+    """Get only tempo and key, from the same cache as the full look-up.
 
-    What is not known is computed on the CPU, so the free tier may ask too. Who has paid for it pays
-    for the track's features no more than they cost beyond.
+    If they are not known they are computed on the CPU, so the free tier may ask too. Once you have
+    paid for them, the track's features cost you only the difference.
     """
     found = await offered.lookup.key_bpm(caller, artist, song, request_id(request))
     features = found.features
@@ -164,11 +164,11 @@ async def _job_features(caller: Caller, offered: Operations, job_id: str) -> Tra
 async def analysis(
     request: Request, caller: Reader, services: Services, offered: Offered, id: TrackIdPath
 ) -> JSONResponse:
-    """Give the structure of a track, or of your own analysed upload by its job id.
+    """Get the structure of a track, or of your own analysed upload by its job id.
 
-    It has all features but the embedding, and with them bars, beats, chords, tuning, sections and
-    segments. Of an upload it is free; of a track it costs what its features cost. The same in
-    Spotify's shape is `GET /spotify/v1/audio-analysis/{id}`.
+    The answer has all features except the embedding, and bars, beats, chords, tuning, sections and
+    segments. For an upload it is free; for a track it costs what its features cost. For the same in
+    Spotify's shape, use `GET /spotify/v1/audio-analysis/{id}`.
     """
     found = await features_of(request, caller, services, offered, id, whole=True)
     names = found.identity.artist, found.identity.title
@@ -185,7 +185,7 @@ async def analysis(
 async def resolve(
     request: Request, caller: Reader, services: Services, offered: Offered, id: TrackIdPath
 ) -> ResolvedTrack:
-    """Turn any identifier of a track into all that are known, with artist and title. Free."""
+    """Turn any identifier of a track into all known ones, with artist and title. Free."""
     identity = await identity_of(offered, caller, id)
     balance = await services.ledger.balance(caller.account, caller.tier)
     return ResolvedTrack(
@@ -210,10 +210,10 @@ async def resolve(
 async def beatgrid(
     request: Request, caller: Reader, offered: Offered, id: TrackIdPath
 ) -> BeatGridBody:
-    """Give tempo, beats and downbeats of a track.
+    """Get tempo, beats and downbeats of a track.
 
-    Where the catalog has a tempo that a person checked, the grid is fitted to it. Cache hits are
-    free within the monthly allowance; a miss computes the track and costs credits.
+    If the catalog has a tempo that a person checked, the grid is fitted to it. Cache hits are free
+    within the monthly allowance; a miss computes the track and costs credits.
     """
     found = await offered.lookup.beat_grid(caller, id, request_id(request))
     grid = found.features

@@ -10,11 +10,13 @@ from serve_app.api.wire.bodies import RequestModel, WireModel
 class Credits(WireModel):
     """The account's credits."""
 
-    remaining: int = Field(description="Grant plus packs minus debt; negative inside the grace.")
-    monthly_grant: int = Field(description="Left of this month's grant.")
-    packs: int = Field(description="Prepaid; never expire.")
-    debt: int = Field(description="Used of the grace buffer.")
-    held: int = Field(description="Set aside for what runs now; not part of the others.")
+    remaining: int = Field(
+        description="Grant plus packs minus debt; negative within the grace buffer."
+    )
+    monthly_grant: int = Field(description="What is left of this month's grant.")
+    packs: int = Field(description="Prepaid credits; they never expire.")
+    debt: int = Field(description="How much of the grace buffer is used.")
+    held: int = Field(description="Reserved for work in progress; not included in the others.")
 
 
 class Usage(WireModel):
@@ -26,29 +28,31 @@ class Usage(WireModel):
     cache_lookups_used: int = Field(description="Cache hits of this period.")
     cache_lookups_included: int = Field(description="Cache hits that cost nothing in a period.")
     open_jobs: int = Field(description="Jobs that are queued or running.")
-    stored_bytes: int = Field(description="Of the assets that live; the same bytes count once.")
+    stored_bytes: int = Field(
+        description="Bytes of assets that have not expired; the same bytes count once."
+    )
 
 
 class TierLimits(WireModel):
     """What the tier allows."""
 
-    upload_bytes: int = Field(description="Largest upload.")
+    upload_bytes: int = Field(description="Largest upload in bytes.")
     asset_lifetime_s: int = Field(description="Seconds until an asset is deleted.")
-    storage_bytes: int = Field(description="Most that all assets may have together.")
-    max_audio_s: int = Field(description="Longest audio, seconds.")
+    storage_bytes: int = Field(description="Most bytes that all assets may have together.")
+    max_audio_s: int = Field(description="Longest audio in seconds.")
     gpu: bool = Field(description="Whether full analysis is included.")
     embedding: bool = Field(description="Whether `include_embedding` is included.")
     grace_credits: int = Field(description="How far below zero the balance may go for 24 hours.")
-    requests_per_minute: dict[str, int] = Field(description="By class of request.")
+    requests_per_minute: dict[str, int] = Field(description="Requests allowed, by class.")
     identify_in_flight: int = Field(description="Identifications at once.")
     uploads_in_flight: int = Field(
-        description="Bodies on their way at once; short JSON does not count."
+        description="Request bodies being sent at once; short JSON does not count."
     )
-    bpm_in_flight: int = Field(description="Tempi found at once.")
+    bpm_in_flight: int = Field(description="Requests for tempo worked on at once.")
     embed_in_flight: int = Field(description="Requests for embeddings worked on at once.")
-    job_polls_per_second: int = Field(description="Of one job.")
-    job_polls_at_once: int = Field(description="Of one job, after a pause.")
-    failed_authentications_per_minute: int = Field(description="From one address.")
+    job_polls_per_second: int = Field(description="Polls of one job.")
+    job_polls_at_once: int = Field(description="Polls of one job after a pause.")
+    failed_authentications_per_minute: int = Field(description="Failed attempts from one address.")
 
 
 class AutoTopup(WireModel):
@@ -59,16 +63,18 @@ class AutoTopup(WireModel):
     threshold: int = Field(description="A pack is bought when fewer credits are left.")
     pack_credits: int = Field(description="Credits of a pack.")
     price_minor: int = Field(description="Price of a pack.")
-    cap_minor: int = Field(description="Most that a UTC month's charges come to.")
-    spent_minor: int = Field(description="This month's charges, with the one under way.")
+    cap_minor: int = Field(description="Most that is charged in a UTC month.")
+    spent_minor: int = Field(description="This month's charges, including one in progress.")
 
 
 class Account(WireModel):
     """The account of the API key."""
 
     account: str = Field(description="Name of the account.")
-    key_id: str = Field(description="Id of the API key, which is no secret.")
-    is_test: bool = Field(description="A test key: simulated answers and credits.")
+    key_id: str = Field(description="Id of the API key; it is not secret.")
+    is_test: bool = Field(
+        description="Whether it is a test key: answers and credits are simulated."
+    )
     tier: str = Field(description="Plan of the account.")
     scopes: list[str] = Field(description="What the key may do: `read`, `compute`, `assets`.")
     credits: Credits = Field(description="The balance.")
@@ -82,12 +88,12 @@ class Account(WireModel):
 
 
 class WebhookRequest(RequestModel):
-    """Where to tell that a job has ended."""
+    """Where to report that a job has ended."""
 
     url: str = Field(
         min_length=1,
         max_length=2048,
-        description="Public HTTPS or HTTP address that takes POST requests.",
+        description="Public HTTPS or HTTP address that accepts POST requests.",
         json_schema_extra={"format": "uri"},
         examples=["https://example.org/afa"],
     )
@@ -96,5 +102,5 @@ class WebhookRequest(RequestModel):
 class WebhookBody(WireModel):
     """The account's webhook (Standard Webhooks)."""
 
-    url: str = Field(description="Where the end of each job is posted to.")
+    url: str = Field(description="Where the end of each job is posted.")
     secret: str = Field(description="Messages are signed with it; starts with `whsec_`.")

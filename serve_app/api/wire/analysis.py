@@ -33,7 +33,7 @@ class TrackSection(Span):
 
 
 class TrackSegment(Span):
-    """A stretch of near-constant sound: a note, a chord, a stroke of a drum."""
+    """A stretch of near-constant sound: a note, a chord, a drum hit."""
 
     confidence: Unit = Field(description="How clear the onset at its start is, 0 to 1.")
     loudness_start: float = Field(description="Level at its start, dB relative to full scale.")
@@ -46,11 +46,11 @@ class TrackSegment(Span):
 
 
 class TrackChord(Span):
-    """A chord of a bar, or of some beats of it where the chord changes inside."""
+    """A chord of a bar, or of some of its beats if the chord changes within the bar."""
 
     chord: str = Field(
         description="Its name as MIREX and mir_eval read it: root, quality, and the degree of the "
-        "bass where that is not the root; `N` where there is no chord.",
+        "bass if that is not the root; `N` if there is no chord.",
         examples=["C:min/5"],
     )
     root: KeyName | None = Field(description="Its root; null when there is no chord.")
@@ -62,19 +62,19 @@ class TrackChord(Span):
 
 
 class TrackAnalysis(ExtendedFeatures):
-    """Everything that was found in a track's audio but its embedding."""
+    """Everything that was found in a track's audio except its embedding."""
 
-    beats: list[float] = Field(description="Seconds of every beat, ascending.")
-    bars: list[Span] = Field(description="The bars, each from a first beat to the next.")
+    beats: list[float] = Field(description="Time of every beat in seconds, ascending.")
+    bars: list[Span] = Field(description="The bars, each from one downbeat to the next.")
     chords: list[TrackChord] = Field(
-        description="The chords, in order, from the beginning to the end of the track: at least "
-        "one of every bar. Empty for silence, and for what was analysed before there were chords."
+        description="The chords in order, from the beginning to the end of the track, at least "
+        "one per bar. Empty for silence, and for tracks analysed before chords were introduced."
     )
     tuning: float = Field(
         ge=-50,
         le=50,
-        description="How far the pitch standard lies above 440 Hz, cents; 0 also where the notes "
-        "do not agree on one.",
+        description="How far the pitch standard is above 440 Hz, in cents; also 0 if the notes do "
+        "not agree on one.",
     )
     sections: list[TrackSection] = Field(description="The large parts, in order.")
     segments: list[TrackSegment] = Field(description="The stretches of near-constant sound.")

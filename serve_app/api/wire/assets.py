@@ -12,7 +12,7 @@ class AssetUpload(WireModel):
     """A stored asset."""
 
     asset_id: str = Field(
-        description="Name of the asset; send it in place of the audio.",
+        description="Id of the asset; send it instead of the audio.",
         examples=["afa_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )
     sha256: str = Field(description="Hex SHA-256 of the stored bytes.")
@@ -30,7 +30,7 @@ class AssetInput(RequestModel):
 
 
 class UrlInput(RequestModel):
-    """A public address that gives audio bytes, instead of the audio itself."""
+    """A public address that returns audio bytes, instead of the audio itself."""
 
     url: str = Field(
         min_length=1,
@@ -43,10 +43,10 @@ class UrlInput(RequestModel):
 
 
 class AssetMetadata(AssetUpload):
-    """What is known of an asset."""
+    """What is known about an asset."""
 
     content_type: str = Field(description="MIME type of the uploaded file.")
-    created_at: datetime = Field(description="When it was uploaded first.")
+    created_at: datetime = Field(description="When it was first uploaded.")
 
 
 class AssetListResponse(WireModel):

@@ -66,17 +66,17 @@ class Meta(WireModel):
     """How the request was served."""
 
     cache: Literal["hit", "miss", "bypass"] = Field(
-        description="Whether the response came from cache."
+        description="Whether the response came from the cache."
     )
     latency_ms: int = Field(ge=0, description="Processing time in milliseconds.")
     credits_used: int = Field(ge=0, description="Credits that this operation cost.")
-    credits_remaining: int = Field(description="Credits left; negative inside the grace buffer.")
+    credits_remaining: int = Field(description="Credits left; negative within the grace buffer.")
     trace_id: str = Field(description="W3C trace id of the request.")
     test: bool = Field(
         False,
         exclude_if=lambda is_test: not is_test,
-        description="True, and only there, when a test key asked: the answer is made up from the "
-        "request alone, and nothing was computed.",
+        description="Present, and true, only if a test key asked: the answer is then made up from "
+        "the request alone, and nothing was computed.",
     )
 
 
@@ -87,8 +87,8 @@ class Health(WireModel):
     """State of the service."""
 
     status: HealthStatus = Field(
-        description="`ok` when every part is, `degraded` when requests are taken although a part "
-        "is away, `unavailable` when none should be sent here."
+        description="`ok` if every part is; `degraded` if a part is unavailable but requests are "
+        "accepted; `unavailable` if no requests should be sent here."
     )
-    checks: dict[str, str] = Field(description="Part to `ok` or what is wrong with it.")
-    degraded: list[str] = Field(description="The parts that are away.")
+    checks: dict[str, str] = Field(description="For each part, `ok` or what is wrong with it.")
+    degraded: list[str] = Field(description="The parts that are unavailable.")

@@ -25,7 +25,7 @@ ARROW = pa.schema(
 
 
 class NamedFile(RequestModel):
-    """Audio that lies somewhere: an asset, or a public address."""
+    """Audio stored elsewhere: an asset, or a public address."""
 
     asset_id: AssetId | None = Field(
         None,
@@ -62,12 +62,12 @@ class EmbeddedFile(WireModel):
         description="The file's name in the form, its `asset_id` or its `url`; empty for raw bytes."
     )
     embedding: list[float] | None = Field(
-        None, description="768 numbers of norm 1, zeros for silence; null where it failed."
+        None, description="768 numbers of norm 1, zeros for silence; null if it failed."
     )
     embedding_model: str | None = Field(
-        None, description="Who made it: only vectors of one model can be compared."
+        None, description="Model that made it; compare only vectors of the same model."
     )
-    duration_s: float | None = Field(None, description="Of the audio, in seconds.")
+    duration_s: float | None = Field(None, description="Length of the audio in seconds.")
     error: Error | None = Field(
         None, description="Why there is no vector; the file was not charged."
     )
@@ -77,28 +77,29 @@ class ModelBody(WireModel):
     """A checkpoint that this service knows."""
 
     id: str = Field(description="Its name in requests and results.", examples=["afa-embed-1"])
-    role: str = Field(description="`embedding`, `tags`, `attributes`, `key` or `beats`.")
-    in_use: bool = Field(description="Whether it answers where a request names no other.")
+    role: str = Field(description="`embedding`, `tags`, `attributes`, `key`, `chords` or `beats`.")
+    in_use: bool = Field(description="Whether it is used if a request names no other.")
     may_be_named: bool = Field(
-        description="Whether `embedding_model` may name it: it is an embedding, here, and fits."
+        description="Whether `embedding_model` may name it: it is an embedding, on this machine, "
+        "and not too large."
     )
     reads_text: bool = Field(
         description="Whether `GET /v1/similar?text=` compares words with its vectors."
     )
     dimension: int | None = Field(
-        description="Of its embedding, before it is padded to 768; null where it makes none."
+        description="Size of its embedding before padding to 768; null if it makes none."
     )
     licence: str = Field(description="SPDX id of the licence of its weights.")
     commercial_use: bool = Field(description="Whether a paid service may use it.")
-    attribution: str = Field(description="Whom to name.")
-    trained_on: str | None = Field(description="What it learnt from; null where unknown.")
-    notes: str = Field(description="Known limits.")
+    attribution: str = Field(description="Who to credit.")
+    trained_on: str | None = Field(description="What it was trained on; null if unknown.")
+    notes: str = Field(description="Known limitations.")
 
 
 class ModelList(WireModel):
     """All checkpoints that this service knows."""
 
-    items: list[ModelBody] = Field(description="Every one of them.")
+    items: list[ModelBody] = Field(description="All checkpoints.")
 
 
 def embedded_file(file: FileVector) -> EmbeddedFile:

@@ -22,7 +22,7 @@ class ExportItem(RequestModel):
             "should be the id of a track of the library, trk_…, or of an own analysis, job_…",
         ),
     ] = Field(
-        description="Of a track of the library, or of an own analysis.",
+        description="Id of a track of the library, or of one of your analyses.",
         examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )
     location: (
@@ -37,8 +37,8 @@ class ExportItem(RequestModel):
         | None
     ) = Field(
         None,
-        description="Path of its file on the machine where the export will be used. Of the "
-        "library's tracks it is known where the service runs on that machine.",
+        description="Path of its file on the machine where the export will be used. For tracks of "
+        "the library it is known if the service runs on that machine.",
         examples=["/Users/ada/Music/demo.mp3"],
     )
 
@@ -48,17 +48,17 @@ class ExportItem(RequestModel):
 
 
 class ExportRequest(RequestModel):
-    """What to write, and of which tracks."""
+    """What to write, and for which tracks."""
 
     format: Literal["csv", "rekordbox"] = Field(
-        description="`csv` for spreadsheets, `rekordbox` for an XML collection with beat grids, "
+        description="`csv` for spreadsheets; `rekordbox` for an XML collection with beat grids, "
         "which Mixxx, djay and others read too.",
         examples=["csv"],
     )
     tracks: list[ExportItem] = Field(
         min_length=1,
         max_length=MAX_TRACKS,
-        description="In their order.",
+        description="The tracks, in the order to write them.",
         examples=[[{"id": "job_01jb3q8k6ya7rj1v6fwb2q4m9d"}]],
     )
     key_format: KeyFormat = Field(

@@ -40,19 +40,19 @@ class MoodTagBody(WireModel):
 
     tag: str = Field(description="A word in lower case.")
     kind: TagKind = Field(
-        description="What it is a word for; `sound` is pace, loudness and what an audience does."
+        description="What the tag describes; `sound` includes pace, loudness and audience noise."
     )
     score: Unit = Field(
-        description="0 to 1, comparable between tags; from .6 on a tag is strong. A strong voice "
-        "is right in 9 of 10; strong genres and instruments are guesses."
+        description="0 to 1, comparable between tags; a tag is strong from .6 on. A strong voice "
+        "tag is right in 9 of 10 cases; strong genres and instruments are guesses."
     )
 
 
 class TempoAlternativeBody(WireModel):
-    """Another tempo that the beats may be counted in."""
+    """Another tempo at which the beats may be counted."""
 
     tempo: float = Field(gt=0, description="BPM.")
-    score: Unit = Field(description="Its probability; with those of `tempo` and the others, 1.")
+    score: Unit = Field(description="Its probability; `tempo` and all alternatives add up to 1.")
 
 
 class Features(WireModel):
@@ -78,12 +78,12 @@ class ExtendedFeatures(Features):
 
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
-    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    mood_tags: list[MoodTagBody] = Field(description="Tags, highest score first.")
     loudness: float = Field(description=LOUDNESS)
     loudness_range: float = Field(
-        ge=0, description="Loudness range, LU (EBU Tech 3342): quiet parts against loud ones."
+        ge=0, description="Loudness range in LU (EBU Tech 3342): between quiet and loud parts."
     )
-    true_peak: float = Field(description="Highest peak between samples too, dBTP (BS.1770-4).")
+    true_peak: float = Field(description="Highest peak, also between samples, in dBTP (BS.1770-4).")
     time_signature: int = Field(description="Beats in a bar, 2 to 7.")
     time_signature_confidence: Unit = Field(description="How clear the metre is, 0 to 1.")
     duration_ms: int = Field(ge=0, description=DURATION_MS)
@@ -91,8 +91,8 @@ class ExtendedFeatures(Features):
     liveness: Percent = Field(description=PERCENT + ATTRIBUTE["liveness"])
     tempo_confidence: Unit = Field(description=TEMPO_CONFIDENCE)
     tempo_alternatives: list[TempoAlternativeBody] = Field(
-        description="Half, double and what else the beats may be counted in, the likeliest first; "
-        "`tempo_range` asks for one of them."
+        description="Half, double and other tempi at which the beats may be counted, most likely "
+        "first; use `tempo_range` to ask for one of them."
     )
     key_confidence: Unit = Field(description=KEY_CONFIDENCE)
     attribute_confidence: dict[str, Unit] = Field(description=ATTRIBUTE_CONFIDENCE)
@@ -102,20 +102,20 @@ class ExtendedFeatures(Features):
 class AnalysisFeatures(ExtendedFeatures):
     """Result of an analysis job."""
 
-    beats: list[float] = Field(description="Seconds of every beat.")
-    downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
+    beats: list[float] = Field(description="Time of every beat in seconds.")
+    downbeats: list[float] = Field(description="Time of the first beat of every bar in seconds.")
     embedding: list[float] | None = Field(
         None, description="768 floats, L2-normalised; only when `include_embedding` was set."
     )
     embedding_model: str | None = Field(
-        None, description="Compare embeddings of the same model only."
+        None, description="Model of the embedding; compare only embeddings of the same model."
     )
 
 
 class SpotifyFeatures(WireModel):
     """Audio features in Spotify's shape."""
 
-    id: str = Field(description="The id that was asked for; of an upload its job's.")
+    id: str = Field(description="The id that was asked for; for an upload, the id of its job.")
     type: Literal["audio_features"] = Field("audio_features", description="Always the same.")
     uri: str = Field(
         description="The same id as `afa:track:<id>`.",
@@ -144,7 +144,7 @@ class SpotifyFeatures(WireModel):
         None, description="768 floats; only when `include_embedding` was set."
     )
     embedding_model: str | None = Field(
-        None, description="Compare embeddings of the same model only."
+        None, description="Model of the embedding; compare only embeddings of the same model."
     )
 
 
@@ -160,10 +160,11 @@ class ExtendedSpotifyFeatures(SpotifyFeatures):
     camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
     mix_in: float = Field(description="Seconds; where to start mixing in.")
     mix_out: float = Field(description="Seconds; where to start mixing out.")
-    mood_tags: list[MoodTagBody] = Field(description="By falling score.")
+    mood_tags: list[MoodTagBody] = Field(description="Tags, highest score first.")
     tempo_confidence: Unit = Field(description=TEMPO_CONFIDENCE)
     tempo_alternatives: list[TempoAlternativeBody] = Field(
-        description="Half, double and what else the beats may be counted in, the likeliest first."
+        description="Half, double and other tempi at which the beats may be counted, most likely "
+        "first."
     )
     key_confidence: Unit = Field(description=KEY_CONFIDENCE)
     models: dict[str, str] = Field(description=MODELS)
@@ -199,10 +200,10 @@ class BatchResponse(WireModel):
 
     audio_features: list[
         ExtendedSpotifyFeatures | SpotifyFeatures | ExtendedFeatures | Features | None
-    ] = Field(description="null where an ID could not be resolved; such slots are not charged.")
+    ] = Field(description="null if an ID could not be resolved; such slots are not charged.")
     reasons: dict[str, str] | None = Field(
         None,
-        description="With `extended`: id of each null slot to an error code, such as "
+        description="With `extended`: for the id of each null slot, an error code such as "
         "`track_not_found` or `tier_required`.",
     )
     meta: Meta = Field(alias="_meta", description=META)

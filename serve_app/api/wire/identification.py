@@ -14,7 +14,7 @@ Known = partial(Field, default_factory=lambda: None, exclude_if=lambda value: va
 
 
 class EnrichmentBody(WireModel):
-    """What is known of an identified track; fields that nobody knows are left out."""
+    """What is known about an identified track; unknown fields are left out."""
 
     bpm: float | SkipJsonSchema[None] = Known(description="Tempo in BPM.", examples=[123.97])
     key: str | SkipJsonSchema[None] = Known(description="Pitch class of the key.", examples=["A"])
@@ -40,23 +40,23 @@ class EnrichmentBody(WireModel):
 
 
 class Identification(WireModel):
-    """Who a recording is; fields that nobody knows are left out."""
+    """Which track a recording is; unknown fields are left out."""
 
     matched: bool = Field(description="Whether the track was identified.")
-    artist: str | SkipJsonSchema[None] = Known(description="Present when matched.")
-    title: str | SkipJsonSchema[None] = Known(description="Present when matched.")
+    artist: str | SkipJsonSchema[None] = Known(description="Present if matched.")
+    title: str | SkipJsonSchema[None] = Known(description="Present if matched.")
     album: str | SkipJsonSchema[None] = Known(description="Album or single it is on.")
     year: str | SkipJsonSchema[None] = Known(description="Year of that release.")
     isrc: str | SkipJsonSchema[None] = Known(description="International Standard Recording Code.")
     confidence: int = Field(
-        0, ge=0, le=100, description="How sure the match is, 0 to 100; 0 when unmatched."
+        0, ge=0, le=100, description="How certain the match is, 0 to 100; 0 if unmatched."
     )
     source_service: str | SkipJsonSchema[None] = Known(
         description="Which service produced the match.", examples=["local"]
     )
     services_tried: dict[str, Literal["match", "no_match", "error", "skipped"]] = Field(
-        description="Every service of the cascade, in order.",
+        description="The result of every service of the cascade, in order.",
         examples=[{"local": "match", "acoustid": "skipped"}],
     )
-    enrichment: EnrichmentBody | None = Field(None, description="Null when unmatched.")
+    enrichment: EnrichmentBody | None = Field(None, description="null if unmatched.")
     meta: Meta = Field(alias="_meta", description=META)

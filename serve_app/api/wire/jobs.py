@@ -20,7 +20,7 @@ CURSOR = r"^[0-9]{1,15}\.job_[0-9a-z]{26}$"
 
 
 class JobMeta(Meta):
-    """`Meta` of a job: also how far it is."""
+    """`Meta` of a job, with its progress."""
 
     progress: Unit = Field(description="0 when queued, 1 when complete.")
     stage: str = Field(description="What is being done now.", examples=["decode", "analyse"])
@@ -37,9 +37,9 @@ class JobEnvelope(WireModel):
         examples=["job_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )
     result: AnalysisFeatures | SpotifyFeatures | None = Field(
-        None, description="Filled when `status` is `complete`."
+        None, description="Set when `status` is `complete`."
     )
-    error: Error | None = Field(None, description="Filled when `status` is `failed`.")
+    error: Error | None = Field(None, description="Set when `status` is `failed`.")
     meta: JobMeta = Field(alias="_meta", description=META)
 
 
@@ -55,10 +55,12 @@ class ListedJob(WireModel):
     )
     progress: Unit = Field(description="0 when queued, 1 when complete.")
     stage: str = Field(description="What is being done now.")
-    credits_used: int = Field(description="Reserved while it is unfinished, then charged.")
+    credits_used: int = Field(
+        description="Credits reserved while the job is unfinished, then charged."
+    )
     error: Error | None = Field(description="Why it failed; null otherwise.")
     created_at: datetime = Field(description="When it was submitted.")
-    finished_at: datetime | None = Field(description="When it ended; null before.")
+    finished_at: datetime | None = Field(description="When it ended; null before that.")
 
 
 class JobList(WireModel):

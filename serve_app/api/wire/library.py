@@ -38,7 +38,7 @@ Ids = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=2048)]],
     Field(
         max_length=16,
-        description="Identifiers in any form that look-ups take, such as `isrc:QZAFA2600001`.",
+        description="Identifiers in any form that look-ups accept, such as `isrc:QZAFA2600001`.",
         examples=[["isrc:QZAFA2600001"]],
     ),
 ]
@@ -86,17 +86,23 @@ class LibraryAddRequest(LibraryNames):
 
 
 class LibraryChangeRequest(TrackNames):
-    """What to change: fields that are left away stay, null forgets one, `ids` are added."""
+    """What to change: fields left out stay, null clears a field, `ids` are added."""
 
-    tags: list[Tag] | None = Field(None, max_length=MAX_TAGS, description="All of them.")
+    tags: list[Tag] | None = Field(
+        None,
+        max_length=MAX_TAGS,
+        description="All tags of the track; they replace the present ones.",
+    )
 
 
 class LibraryFile(WireModel):
-    """Where the audio of an own track is."""
+    """Where the audio of one of your tracks is."""
 
     place: Literal["path", "asset", "url"] = Field(description="What `location` is.")
     location: str = Field(description="Path, asset id or address.")
-    missing_since: datetime | None = Field(description="When it was first gone; null if there.")
+    missing_since: datetime | None = Field(
+        description="When it was first missing; null if it is there."
+    )
 
 
 class LibraryTrackBody(WireModel):
@@ -104,10 +110,12 @@ class LibraryTrackBody(WireModel):
 
     id: str = Field(
         pattern=f"^{LIBRARY_PREFIX}",
-        description="Every look-up takes it.",
+        description="Id of the track; every look-up accepts it.",
         examples=["trk_01jb3q8k6ya7rj1v6fwb2q4m9d"],
     )
-    shared: bool = Field(description="Whether it is the operator's, which every key sees.")
+    shared: bool = Field(
+        description="Whether it belongs to the operator; every key sees such tracks."
+    )
     artist: str = Field(description=ARTIST)
     title: str = Field(description=TITLE)
     album: str | None = Field(description="Album or single it is on.")
@@ -124,12 +132,14 @@ class LibraryTrackBody(WireModel):
     mode: str | None = Field(description="`major` or `minor`; null when there is no key.")
     camelot: str | None = Field(description="Camelot wheel notation; null when there is no key.")
     energy: Percent | None = Field(description="0 to 100; null before the analysis.")
-    tags: list[str] = Field(description="The owner's.")
-    files: list[LibraryFile] = Field(description="Of an own track; empty for the operator's.")
-    sources: dict[str, str] = Field(description="Field to who said so.")
+    tags: list[str] = Field(description="Tags that the owner set.")
+    files: list[LibraryFile] = Field(
+        description="Files of your own track; empty for the operator's tracks."
+    )
+    sources: dict[str, str] = Field(description="For each field, where its value comes from.")
     added_at: datetime | None = Field(description="When it was added.")
-    changed_at: datetime | None = Field(description="When anything of it changed last.")
-    analysed_at: datetime | None = Field(description="When it was analysed; null before.")
+    changed_at: datetime | None = Field(description="When it last changed.")
+    analysed_at: datetime | None = Field(description="When it was analysed; null before that.")
 
 
 class LibraryAnswer(WireModel):
@@ -149,9 +159,9 @@ class LibraryAdded(LibraryAnswer):
 
 
 class LibraryList(WireModel):
-    """One page of tracks, in the order that was asked for."""
+    """One page of tracks, in the requested order."""
 
-    items: list[LibraryTrackBody] = Field(description="Tracks that the query asks for.")
+    items: list[LibraryTrackBody] = Field(description="Tracks that match the query.")
     next_cursor: str | None = Field(
         description="Pass as `cursor` to get the next page; null when there are no more items."
     )
@@ -160,11 +170,11 @@ class LibraryList(WireModel):
 
 
 class MappedTrackBody(WireModel):
-    """A track and where it lies on the map; tracks that sound alike lie together."""
+    """A track and its place on the map; tracks that sound alike are close together."""
 
-    id: str = Field(description="Every look-up takes it.")
-    x: float = Field(ge=-1, le=1, description="To the right.")
-    y: float = Field(ge=-1, le=1, description="Upwards.")
+    id: str = Field(description="Id of the track; every look-up accepts it.")
+    x: float = Field(ge=-1, le=1, description="Position to the right.")
+    y: float = Field(ge=-1, le=1, description="Position upwards.")
     artist: str = Field(description=ARTIST)
     title: str = Field(description=TITLE)
     tempo: float | None = Field(description="BPM.")
@@ -176,15 +186,17 @@ class LibraryMapBody(WireModel):
     """The library on a plane: its embeddings along the two directions in which they differ most."""
 
     model: str | None = Field(
-        description="Whose embeddings they are: the model that most tracks have one of; null where "
-        "no track has.",
+        description="Model of the embeddings: the one that most tracks have an embedding of; null "
+        "if no track has any.",
         examples=["afa-embed-1"],
     )
-    items: list[MappedTrackBody] = Field(description="At most 2,000; of more, an even sample.")
+    items: list[MappedTrackBody] = Field(
+        description="At most 2,000 tracks; if there are more, an even sample."
+    )
     total: int = Field(ge=0, description="Tracks that have such an embedding, shown or not.")
     variance_shown: Unit = Field(
-        description="How much of the embeddings' variance the plane shows: with less, tracks that "
-        "lie together may still sound different."
+        description="How much of the embeddings' variance the plane shows. If it is low, tracks "
+        "that are close together may still sound different."
     )
     meta: Meta = Field(alias="_meta", description=META)
 

@@ -9,6 +9,7 @@ from pipelines.analysis.records import EMBEDDING_DIMENSION
 from serve_app.api.wire.bodies import Meta, RequestModel, WireModel
 from serve_app.api.wire.forms import PLAIN, AssetId, JobId
 from serve_app.api.wire.library import CamelotKey, LibraryTrackBody, Tag, track_body
+from serve_app.api.wire.meanings import META
 from serve_app.library.query import TrackQuery
 from serve_app.services.similar.search import Similar
 from serve_app.services.similar.similar import Found
@@ -36,42 +37,47 @@ ModelId = Annotated[
     Field(
         min_length=1,
         max_length=200,
-        description="Whose vectors are compared. By default the model of the first seed's last "
+        description="Model whose vectors are compared; by default that of the first seed's last "
         "analysis.",
     ),
 ]
 Count = Annotated[int, Field(ge=1, le=MAX_SIMILAR, description="How many tracks."), PLAIN]
 Tempo = Annotated[float | None, Field(ge=0, le=1000, description="BPM."), PLAIN]
 YearBound = Annotated[
-    int | None, Field(ge=0, le=9999, description="Of the release; inclusive."), PLAIN
+    int | None, Field(ge=0, le=9999, description="Year of the release; inclusive."), PLAIN
 ]
 Keys = Annotated[
-    list[CamelotKey], Field(max_length=24, description="Camelot names; any of them will do.")
+    list[CamelotKey],
+    Field(max_length=24, description="Camelot names; a track needs any one of them."),
 ]
 Tags = Annotated[
-    list[Tag], Field(max_length=16, description="The owner's, genres, or heard; all of them.")
+    list[Tag],
+    Field(
+        max_length=16,
+        description="Tags of the owner, genres, or tags from the analysis; all must match.",
+    ),
 ]
 Octaves = Annotated[
-    bool, Field(description="A tempo of which half or double lies in the range will do too.")
+    bool, Field(description="Also accept tempi of which half or double lies in the range.")
 ]
 Compatible = Annotated[
     bool,
     Field(
         description="Only keys that mix with the first seed's: the same, its relative, and a fifth "
-        "up and down, as on the Camelot wheel. It takes the place of `key`."
+        "up and down, as on the Camelot wheel. Replaces `key`."
     ),
 ]
 
 
 class Filters(RequestModel):
-    """Which tracks may be answered."""
+    """Which tracks may be returned."""
 
     n: Count = 10
     model: ModelId | None = Field(
         None,
         validation_alias=AliasChoices("model", "embedding_model"),
-        description="Whose vectors are compared. By default the model of the first seed's last "
-        "analysis. `embedding_model`, as analyses call it, is taken too.",
+        description="Model whose vectors are compared; by default that of the first seed's last "
+        "analysis. `embedding_model`, its name in analyses, is accepted too.",
     )
     tempo_min: Tempo = None
     tempo_max: Tempo = None
@@ -102,22 +108,24 @@ class Filters(RequestModel):
 
 
 class SeedBody(RequestModel):
-    """A track: of the library, of an asset that was added to it, or one that a job analysed."""
+    """A track of the library, an asset that was added to it, or the result of a job."""
 
     id: str | None = Field(
         None,
         min_length=1,
         max_length=2048,
-        description="Identifier in any form that look-ups take.",
+        description="Identifier in any form that look-ups accept.",
         examples=["isrc:QZAFA2600001"],
     )
     asset_id: AssetId | None = Field(None, description="An asset that was added to the library.")
     job_id: JobId | None = Field(
         None,
-        description="An own analysis that was submitted with `include_embedding`; its audio need "
-        "not be in the library.",
+        description="One of your analyses that was submitted with `include_embedding`; its audio "
+        "need not be in the library.",
     )
-    weight: Annotated[float, PLAIN] = Field(1.0, gt=0, le=100, description="Beside the others'.")
+    weight: Annotated[float, PLAIN] = Field(
+        1.0, gt=0, le=100, description="Relative to the other seeds."
+    )
 
     @model_validator(mode="after")
     def _one_name(self) -> Self:
@@ -131,23 +139,23 @@ class SeedBody(RequestModel):
 
 
 Seeds = Annotated[
-    list[SeedBody], Field(max_length=MAX_SEEDS, description="What the tracks shall sound like.")
+    list[SeedBody], Field(max_length=MAX_SEEDS, description="What the tracks should sound like.")
 ]
 
 
 class SimilarRequest(Filters):
-    """What the tracks shall be like, and unlike: seeds, or an embedding with its model."""
+    """What the tracks should be like, and unlike: seeds, or an embedding with its model."""
 
     seeds: Seeds = Field(
         default_factory=list,
-        description="Tracks that the answer shall sound like.",
+        description="Tracks that the results should sound like.",
         examples=[[{"id": "isrc:QZAFA2600001"}]],
     )
     unlike: Seeds = Field(
-        default_factory=list, description="The search is led away from them, half as much."
+        default_factory=list, description="Tracks to search away from, with half the weight."
     )
     embedding: Vector | None = Field(
-        None, description="768 numbers, in the place of seeds; `model` says who made them."
+        None, description="768 numbers, instead of seeds; `model` names the model that made them."
     )
 
     @model_validator(mode="after")
@@ -170,7 +178,7 @@ class SimilarRequest(Filters):
 
 
 class SimilarTrack(WireModel):
-    """A track, and what it has of the one it is compared with."""
+    """A track, and what it has in common with the one it is compared with."""
 
     track: LibraryTrackBody = Field(description="The track, as the library knows it.")
     distance: float = Field(ge=0, le=2, description="Cosine distance: 0 sounds the same.")
@@ -178,18 +186,18 @@ class SimilarTrack(WireModel):
     key_relation: (
         Literal["same", "relative", "fifth up", "fifth down", "diagonal", "parallel", "distant"]
         | None
-    ) = Field(description="`relative` shares all notes; null where a key is unknown.")
+    ) = Field(description="`relative` shares all notes; null if a key is unknown.")
     tempo_ratio: float | None = Field(
-        description="Its tempo over the other's; null where one is unknown."
+        description="Its tempo divided by the other's; null if one is unknown."
     )
 
 
 class SimilarList(WireModel):
-    """The tracks that were found; similar ones nearest first, compared with the first seed."""
+    """The tracks found; similar ones nearest first, compared with the first seed."""
 
-    model: str = Field(description="Whose vectors were compared.", examples=["afa-embed-1"])
+    model: str = Field(description="Model whose vectors were compared.", examples=["afa-embed-1"])
     items: list[SimilarTrack] = Field(description="The tracks, nearest first.")
-    meta: Meta = Field(alias="_meta", description="What the answer cost, and how it came.")
+    meta: Meta = Field(alias="_meta", description=META)
 
 
 def similar_body(found: Found, meta: Meta) -> SimilarList:

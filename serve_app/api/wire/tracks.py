@@ -9,7 +9,7 @@ from serve_app.api.wire.meanings import ARTIST, IDS, META, TEMPO, TEMPO_CONFIDEN
 
 
 class KeyBpm(WireModel):
-    """Tempo and key alone."""
+    """Tempo and key only."""
 
     tempo: float = Field(ge=0, description=TEMPO, examples=[124.0])
     key: KeyName | None = Field(description="Musical key; null when there is none.")
@@ -21,7 +21,7 @@ class KeyBpm(WireModel):
 
 
 class ResolvedTrack(WireModel):
-    """One track's identifiers on every platform; null where unknown."""
+    """One track's identifiers on every platform; null if unknown."""
 
     mbid: str | None = Field(description=IDS["mbid"])
     isrc: str | None = Field(description=IDS["isrc"], examples=["QZAFA2600001"])
@@ -38,12 +38,12 @@ class BeatGridBody(WireModel):
     """Where the beats of a track are."""
 
     tempo: float = Field(ge=0, description=TEMPO)
-    downbeat: float = Field(ge=0, description="Seconds of the first downbeat.")
-    beats: list[float] = Field(description="Seconds of every beat.")
-    downbeats: list[float] = Field(description="Seconds of the first beat of every bar.")
+    downbeat: float = Field(ge=0, description="Time of the first downbeat in seconds.")
+    beats: list[float] = Field(description="Time of every beat in seconds.")
+    downbeats: list[float] = Field(description="Time of the first beat of every bar in seconds.")
     tempo_source: str = Field(
-        description="`verified`: a person checked the tempo, and the grid follows it; "
-        "`computed`: from the audio.",
+        description="`verified`: a person checked the tempo, and the grid follows it. "
+        "`computed`: the tempo comes from the audio.",
         examples=["verified"],
     )
     meta: Meta = Field(alias="_meta", description=META)
@@ -54,6 +54,8 @@ class Bpm(WireModel):
 
     tempo: float = Field(ge=0, description=TEMPO, examples=[128.0])
     confidence: Unit = Field(description=TEMPO_CONFIDENCE)
-    asset_id: str | None = Field(None, description="The asset used; only when one was named.")
-    asset_expires_at: datetime | None = Field(None, description="Only when an asset was named.")
+    asset_id: str | None = Field(None, description="The asset used; only if one was named.")
+    asset_expires_at: datetime | None = Field(
+        None, description="When the asset is deleted; only if one was named."
+    )
     meta: Meta = Field(alias="_meta", description=META)

@@ -64,15 +64,15 @@ async def read_mbid(
 
 Mbid = Annotated[str, Depends(read_mbid)]
 Offset = Annotated[
-    int, Query(ge=0, description="Which document of the recording: there is but 0."), PLAIN
+    int, Query(ge=0, description="Which document of the recording; the only one is 0."), PLAIN
 ]
 RecordingIds = Annotated[
     str,
     Query(
         min_length=1,
         max_length=4096,
-        description="Up to 25 MusicBrainz recording IDs with `;` between them; an offset may stand "
-        "behind each, as `MBID:0`.",
+        description="Up to 25 MusicBrainz recording IDs with `;` between them; each may have an "
+        "offset after it, as in `MBID:0`.",
         examples=[f"{MBID_EXAMPLE}:0"],
     ),
 ]
@@ -94,9 +94,9 @@ async def several_low_level(
     offered: Offered,
     recording_ids: RecordingIds,
 ) -> JSONResponse:
-    """Give the low-level documents by MusicBrainz ID and offset; unknown recordings are left out.
+    """Get the low-level documents by MusicBrainz ID and offset; unknown recordings are left out.
 
-    Charged as single look-ups: hits are free within the monthly allowance, misses cost credits.
+    Charged like single look-ups: hits are free within the monthly allowance, misses cost credits.
     """
     return await documents(request, caller, services, offered, recording_ids, low_level)
 
@@ -114,9 +114,9 @@ async def several_high_level(
     offered: Offered,
     recording_ids: RecordingIds,
 ) -> JSONResponse:
-    """Give the high-level documents by MusicBrainz ID and offset; unknown recordings are left out.
+    """Get the high-level documents by MusicBrainz ID and offset; unknown recordings are left out.
 
-    Charged as single look-ups: hits are free within the monthly allowance, misses cost credits.
+    Charged like single look-ups: hits are free within the monthly allowance, misses cost credits.
     """
     return await documents(request, caller, services, offered, recording_ids, high_level)
 
@@ -147,11 +147,11 @@ async def one_low_level(
     mbid: Mbid,
     n: Offset = 0,
 ) -> JSONResponse:
-    """Give tempo, beats, key and loudness of a recording.
+    """Get tempo, beats, key and loudness of a recording.
 
-    Of one that afa has not heard and has no audio of, the tempo and key that were submitted or
-    imported, if any. Cache hits are free within the monthly allowance; a miss computes the
-    recording and costs credits.
+    If afa has not analysed the recording and has no audio of it, the answer has the tempo and key
+    that were submitted or imported, if any. Cache hits are free within the monthly allowance; a
+    miss computes the recording and costs credits.
     """
     return await document(request, caller, services, offered, mbid, n, low_level)
 
@@ -167,7 +167,7 @@ async def one_high_level(
     mbid: Mbid,
     n: Offset = 0,
 ) -> JSONResponse:
-    """Give danceability, moods and voice of a recording.
+    """Get danceability, moods and voice of a recording.
 
     Cache hits are free within the monthly allowance; a miss computes the recording and costs
     credits.
@@ -198,7 +198,7 @@ async def submit(
 ) -> Submitted:
     """Keep the tempo, key and names that an extractor wrote, as a track of your own library.
 
-    They answer for the recording as long as afa has not heard it. Free.
+    They answer for the recording until afa has analysed it. Free.
     """
     await services.library.submit(caller, mbid, body.model_dump())
     return Submitted(message="ok")

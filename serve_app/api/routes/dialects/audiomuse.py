@@ -46,7 +46,7 @@ Server = Annotated[
     Query(
         min_length=1,
         max_length=200,
-        description="Name of the media server, where several are linked.",
+        description="Name of the media server, if several are linked.",
     ),
 ]
 Words = Annotated[str, Query(max_length=500)]
@@ -69,17 +69,17 @@ async def similar_tracks(
     services: Services,
     offered: Offered,
     item_id: Annotated[
-        ItemId | None, Query(description="The media server's id of a track.")
+        ItemId | None, Query(description="Id of a track at the media server.")
     ] = None,
-    title: Annotated[Words, Query(description="With `artist`, in the place of `item_id`.")] = "",
-    artist: Annotated[Words, Query(description="With `title`, in the place of `item_id`.")] = "",
+    title: Annotated[Words, Query(description="With `artist`, instead of `item_id`.")] = "",
+    artist: Annotated[Words, Query(description="With `title`, instead of `item_id`.")] = "",
     n: Annotated[N, Query()] = 10,
     server: Server = None,
 ) -> list[SimilarItem]:
-    """Give the tracks of the media server that sound most like one of its own, nearest first.
+    """Get the tracks of the media server that sound most like one of its own, nearest first.
 
-    The server is linked with `afa link`. Each recording is there once. Other parameters of
-    AudioMuse-AI are taken and change nothing. Costs what `GET /v1/similar/{id}` costs.
+    Link the server with `afa link` first. Each recording appears once. Other parameters of
+    AudioMuse-AI are accepted and ignored. Costs what `GET /v1/similar/{id}` costs.
     """
     if item_id is not None:
         track, server = services.library.of_item(caller, item_id, server)
@@ -111,7 +111,7 @@ async def alchemy(
     body: AlchemyRequest,
     server: Server = None,
 ) -> ItemResults:
-    """Search around the mean of some songs, led away from others; as `POST /v1/similar`."""
+    """Search around the mean of some songs and away from others, as `POST /v1/similar` does."""
     seeds: dict[str, list[Seed]] = {"ADD": [], "SUBTRACT": []}
     for one in body.items:
         track, server = services.library.of_item(caller, one.id, server)
@@ -129,7 +129,7 @@ async def alchemy(
     "/find_path",
     response_model=ItemPath,
     responses=ERRORS,
-    summary="A way from one track of a media server to another",
+    summary="A path from one track of a media server to another",
 )
 async def find_path(
     request: Request,
@@ -139,11 +139,11 @@ async def find_path(
     start_song_id: Annotated[ItemId, Query()],
     end_song_id: Annotated[ItemId, Query()],
     max_steps: Annotated[
-        int, Query(ge=2, description=f"How many tracks; at most {MAX_PATH} are given."), PLAIN
+        int, Query(ge=2, description=f"How many tracks; at most {MAX_PATH} are returned."), PLAIN
     ] = 25,
     server: Server = None,
 ) -> ItemPath:
-    """Walk so that sound, tempo and key change little from track to track; as `GET /v1/path`."""
+    """Get a path on which sound, tempo and key change little, as `GET /v1/path` does."""
     start, server = services.library.of_item(caller, start_song_id, server)
     end, server = services.library.of_item(caller, end_song_id, server)
     found = await offered.similar.path(
@@ -173,21 +173,21 @@ async def artists_like(
     artist: Annotated[
         Words,
         Query(
-            description="The media server's id of an artist, or a name.",
+            description="Id of an artist at the media server, or a name.",
             examples=["The afa Demo Band"],
         ),
     ],
     n: Annotated[
-        int, Query(ge=1, description="How many artists; at most 100 are given."), PLAIN
+        int, Query(ge=1, description="How many artists; at most 100 are returned."), PLAIN
     ] = 10,
     include_component_matches: Annotated[
-        bool, Query(description="Tell the songs that are alike.")
+        bool, Query(description="Include the similar songs.")
     ] = False,
     server: Server = None,
 ) -> list[SimilarArtist]:
-    """Give the artists whose tracks lie around the middle of an artist's own, nearest first.
+    """Get the artists whose tracks are near the mean of an artist's own tracks, nearest first.
 
-    The middle is that of up to 20 tracks. Costs what `POST /v1/similar` costs.
+    The mean is that of up to 20 tracks. Costs what `POST /v1/similar` costs.
     """
     own, server = await services.library.of_artist(caller, artist, server)
     own = own[:MAX_SEEDS]
@@ -211,19 +211,19 @@ async def search_tracks(
     search_query: Annotated[
         Words, Query(description="Words of artist, title, album or tags; all must match.")
     ] = "",
-    title: Annotated[Words, Query(description="Further words, where there is no query.")] = "",
-    artist: Annotated[Words, Query(description="Further words, where there is no query.")] = "",
+    title: Annotated[Words, Query(description="More words, if there is no query.")] = "",
+    artist: Annotated[Words, Query(description="More words, if there is no query.")] = "",
     start: Annotated[
-        int, Query(ge=0, le=MAX_ITEMS, description="Tracks to leave out first."), PLAIN
+        int, Query(ge=0, le=MAX_ITEMS, description="Tracks to skip first."), PLAIN
     ] = 0,
     end: Annotated[
         int | None,
-        Query(ge=0, le=2 * MAX_ITEMS, description="Where to stop; 20 further on."),
+        Query(ge=0, le=2 * MAX_ITEMS, description="Where to stop; by default 20 after `start`."),
         PLAIN,
     ] = None,
     server: Server = None,
 ) -> list[Item]:
-    """Find tracks by words of their names, newest first. Free."""
+    """Find tracks by words in their names, newest first. Free."""
     words = search_query.strip() or f"{artist} {title}".strip()
     end = start + 20 if end is None else end
     if not words or end <= start:

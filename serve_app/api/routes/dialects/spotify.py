@@ -46,7 +46,7 @@ SpotifyId = Annotated[
     Path(
         min_length=1,
         max_length=2048,
-        description="Any id of a track that `GET /v1/audio-features/{id}` takes, or a job's.",
+        description="Any track id that `GET /v1/audio-features/{id}` accepts, or the id of a job.",
         examples=["0AfaDemoTrack000000001"],
     ),
 ]
@@ -55,7 +55,7 @@ Ids = Annotated[
     Form(r"[^,\s]", "should name an id, or several between commas"),
     Query(
         min_length=1,
-        description="Comma-separated ids, of tracks or of own analyses.",
+        description="Comma-separated ids of tracks or of your own analyses.",
         examples=["0AfaDemoTrack000000001"],
     ),
 ]
@@ -90,10 +90,10 @@ def shaped(features: TrackFeatures, asked: str, services: ApiServices) -> dict[s
 async def several_features(
     request: Request, caller: Reader, services: Services, offered: Offered, ids: Ids
 ) -> JSONResponse:
-    """Give the audio features of up to 100 tracks or own uploads; a missing one is a null slot.
+    """Get the audio features of up to 100 tracks or of your uploads; a missing one is null.
 
-    Charged as single look-ups: hits are free within the monthly allowance, misses cost credits.
-    Where one takes too long to compute, the answer has `Retry-After`.
+    Charged like single look-ups: hits are free within the monthly allowance, misses cost credits.
+    If one takes too long to compute, the answer has `Retry-After`.
     """
     wanted = split_ids(ids, MAX_IDS)
     batch = await offered.batch.run(
@@ -120,7 +120,7 @@ async def several_features(
 async def one_features(
     request: Request, caller: Reader, services: Services, offered: Offered, id: SpotifyId
 ) -> JSONResponse:
-    """Give the audio features of a track, or of an own analysed upload by its job id."""
+    """Get the audio features of a track, or of your own analysed upload by its job id."""
     found = await features_of(request, caller, services, offered, id, whole=False)
     return JSONResponse(shaped(found.features, id, services))
 
@@ -134,7 +134,7 @@ async def one_features(
 async def one_analysis(
     request: Request, caller: Reader, services: Services, offered: Offered, id: SpotifyId
 ) -> JSONResponse:
-    """Give bars, beats, tatums, sections and segments of a track or an own analysed upload."""
+    """Get bars, beats, tatums, sections and segments of a track or your own analysed upload."""
     found = await features_of(request, caller, services, offered, id, whole=True)
     return JSONResponse(audio_analysis(found.features))
 
@@ -144,7 +144,7 @@ async def one_analysis(
 async def several_tracks(
     caller: Reader, services: Services, offered: Offered, ids: Ids
 ) -> JSONResponse:
-    """Give up to 50 tracks; a missing one is null. Free."""
+    """Get up to 50 tracks; a missing one is null. Free."""
     tracks: list[dict[str, Any] | None] = []
     for asked in split_ids(ids, MAX_TRACKS):
         try:
@@ -160,7 +160,7 @@ async def several_tracks(
 async def one_track(
     caller: Reader, services: Services, offered: Offered, id: SpotifyId
 ) -> JSONResponse:
-    """Give artist, title, album and identifiers of a track. Free."""
+    """Get artist, title, album and identifiers of a track. Free."""
     identity = await identity_of(offered, caller, id)
     return JSONResponse(track_object(identity, id, services.public_url))
 
@@ -183,21 +183,21 @@ async def search(
             min_length=1,
             max_length=500,
             description="Words of title and artist, in any order; `artist:NAME` and `track:NAME` "
-            "limit words to one of them, `isrc:CODE` names one recording.",
+            "limit words to one of these, `isrc:CODE` names one recording.",
             examples=["demo minor afa"],
         ),
     ],
     type: Annotated[
-        Literal["track"], Query(description="What to search for; only tracks are known here.")
+        Literal["track"], Query(description="What to search for; only tracks are supported.")
     ] = "track",
-    limit: Annotated[int, Query(ge=1, le=50, description="Tracks in a page."), PLAIN] = 20,
+    limit: Annotated[int, Query(ge=1, le=50, description="Tracks per page."), PLAIN] = 20,
     offset: Annotated[
-        int, Query(ge=0, le=MAX_OFFSET, description="Tracks to leave out first."), PLAIN
+        int, Query(ge=0, le=MAX_OFFSET, description="Tracks to skip first."), PLAIN
     ] = 0,
 ) -> JSONResponse:
-    """Find tracks of library and catalog by words of their names, or one by its ISRC. Free.
+    """Find tracks of library and catalog by words in their names, or one by its ISRC. Free.
 
-    Where they have none, `artist:NAME track:NAME` and `NAME - TITLE` are asked of the
+    If they have no match, `artist:NAME track:NAME` and `NAME - TITLE` are looked up with the
     providers that are on.
     """
     del type  # there is but one

@@ -15,7 +15,7 @@ class AudioProperties(WireModel):
 
 
 class RecordingTags(WireModel):
-    """Who the recording is; each name in a list, as tags are."""
+    """Names and identifiers of the recording; each in a list, as tags are."""
 
     artist: list[str] | None = Field(None, description=ARTIST)
     title: list[str] | None = Field(None, description=TITLE)
@@ -25,14 +25,14 @@ class RecordingTags(WireModel):
 
 
 class ExtractorVersion(WireModel):
-    """What measured it."""
+    """What measured the recording."""
 
-    extractor: str = Field(description="`afa`, or who else said so, such as `acousticbrainz`.")
+    extractor: str = Field(description="`afa`, or another source such as `acousticbrainz`.")
     models: dict[str, str] | None = Field(None, description=MODELS)
 
 
 class RecordingMetadata(WireModel):
-    """What the document is of."""
+    """What the document describes."""
 
     audio_properties: AudioProperties = Field(description="Its length.")
     tags: RecordingTags = Field(description="Its names and identifiers.")
@@ -43,7 +43,7 @@ class LoudnessEbu128(WireModel):
     """Loudness by EBU R 128."""
 
     integrated: float = Field(description=LOUDNESS)
-    loudness_range: float = Field(description="LU (EBU Tech 3342).")
+    loudness_range: float = Field(description="In LU (EBU Tech 3342).")
 
 
 class LowLevelSignal(WireModel):
@@ -55,9 +55,9 @@ class LowLevelSignal(WireModel):
 class Rhythm(WireModel):
     """Tempo and beats."""
 
-    bpm: float | None = Field(None, description="Beats a minute; left out when there is no beat.")
-    beats_count: int | None = Field(None, description="How many beats there are.")
-    beats_position: list[float] | None = Field(None, description="Seconds of every beat.")
+    bpm: float | None = Field(None, description="Beats per minute; left out if there is no beat.")
+    beats_count: int | None = Field(None, description="Number of beats.")
+    beats_position: list[float] | None = Field(None, description="Time of every beat in seconds.")
 
 
 class Tonal(WireModel):
@@ -80,9 +80,9 @@ class LowLevel(WireModel):
 class Classified(WireModel):
     """One of two classes."""
 
-    all: dict[str, float] = Field(description="Class to its probability.")
-    probability: Unit = Field(description="That of `value`.")
-    value: str = Field(description="The likelier class.")
+    all: dict[str, float] = Field(description="The probability of each class.")
+    probability: Unit = Field(description="Probability of `value`.")
+    value: str = Field(description="The more likely class.")
 
 
 class HighLevel(WireModel):
@@ -91,35 +91,35 @@ class HighLevel(WireModel):
     highlevel: dict[str, Classified] = Field(
         description="`danceability`, `mood_acoustic`, `mood_happy` and `voice_instrumental`; "
         "`mood_aggressive`, `mood_electronic`, `mood_party`, `mood_relaxed`, `mood_sad` and "
-        "`gender` where they were heard. Empty where afa has not heard the recording."
+        "`gender` if they were found. Empty if afa has not analysed the recording."
     )
     metadata: RecordingMetadata = Field(description="Which recording, and who measured it.")
 
 
 class DocumentCount(WireModel):
-    """How many documents there are of a recording."""
+    """How many documents a recording has."""
 
-    count: int = Field(ge=0, le=1, description="1, or 0 where nothing is known of it.")
+    count: int = Field(ge=0, le=1, description="1, or 0 if nothing is known about it.")
 
 
 class RecordingCount(DocumentCount):
-    """How many documents there are of one recording."""
+    """How many documents one recording has."""
 
     mbid: str = Field(description=IDS["mbid"])
 
 
 class LowLevelSubmission(RequestModel):
-    """A low-level document, as `streaming_extractor_music` writes it; the rest of it is ignored."""
+    """A low-level document as `streaming_extractor_music` writes it; all else is ignored."""
 
     rhythm: dict[str, Any] = Field(description="`bpm` is kept.", examples=[{"bpm": 124.0}])
     tonal: dict[str, Any] = Field(
-        description="`key_key` and `key_scale` are kept, or of newer extractors `key_edma`.",
+        description="`key_key` and `key_scale` are kept; from newer extractors, `key_edma`.",
         examples=[{"key_key": "A", "key_scale": "minor"}],
     )
     metadata: dict[str, Any] = Field(
         default_factory=dict,
-        description="Of `tags`, artist, title, album and ISRC are kept, and of `audio_properties` "
-        "the length.",
+        description="From `tags`, artist, title, album and ISRC are kept; from "
+        "`audio_properties`, the length.",
     )
 
 

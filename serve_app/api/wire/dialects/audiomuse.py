@@ -24,93 +24,95 @@ ItemId = Annotated[
     Field(
         min_length=1,
         max_length=500,
-        description="The media server's id of a track.",
+        description="Id of a track at the media server.",
         examples=["2kLbZ9c0vXyQ4mTqA1nR7d"],
     ),
 ]
 N = Annotated[
-    int, Field(ge=1, description=f"How many tracks; at most {MAX_ITEMS} are given."), PLAIN
+    int, Field(ge=1, description=f"How many tracks; at most {MAX_ITEMS} are returned."), PLAIN
 ]
 
 
 class Item(WireModel):
-    """A track by its name at the media server."""
+    """A track as the media server names it."""
 
-    item_id: str = Field(description="The media server's id.")
+    item_id: str = Field(description="Id at the media server.")
     title: str = Field(description="Title.")
     author: str = Field(description="Artist.")
-    album: str = Field(description="Album or single it is on; `unknown` where nothing is known.")
+    album: str = Field(description="Album or single it is on; `unknown` if not known.")
 
 
 class SimilarItem(Item):
-    """A track that sounds alike."""
+    """A track that sounds similar."""
 
     distance: float = Field(ge=0, le=2, description="Cosine distance: 0 sounds the same.")
 
 
 class ItemPath(WireModel):
-    """A way from one track to another."""
+    """A path from one track to another."""
 
     path: list[SimilarItem] = Field(description="The tracks, each compared with the one before.")
     total_distance: float = Field(ge=0, description="Sum of the distances.")
 
 
 class Ingredient(RequestModel):
-    """A track that the answer shall sound like, or not."""
+    """A track that the results should sound like, or unlike."""
 
     id: ItemId
-    op: Literal["ADD", "SUBTRACT"] = Field(description="Like it, or unlike it.")
-    type: Literal["song"] = Field("song", description="Songs alone; artists are not kept here.")
+    op: Literal["ADD", "SUBTRACT"] = Field(
+        description="`ADD`: sound like it; `SUBTRACT`: sound unlike it."
+    )
+    type: Literal["song"] = Field("song", description="Only songs; artists are not kept here.")
 
 
 class AlchemyRequest(RequestModel):
-    """Tracks to be like and unlike."""
+    """Tracks that the results should sound like and unlike."""
 
     items: list[Ingredient] = Field(
         min_length=1,
         max_length=40,
-        description="At most 20 of each `op`, and one `ADD` at least.",
+        description="At most 20 of each `op`, and at least one `ADD`.",
         examples=[[{"id": "2kLbZ9c0vXyQ4mTqA1nR7d", "op": "ADD"}]],
     )
     n: N = 25
 
 
 class ItemResults(WireModel):
-    """The tracks that were found."""
+    """The tracks found."""
 
     results: list[SimilarItem] = Field(description="The tracks, nearest first.")
 
 
 class ArtistSong(WireModel):
-    """A song that stands for its artist."""
+    """A song that represents its artist."""
 
-    item_id: str = Field(description="The media server's id.")
+    item_id: str = Field(description="Id at the media server.")
     title: str = Field(description="Title.")
 
 
 class ComponentMatch(WireModel):
-    """Why two artists are alike."""
+    """Why two artists are similar."""
 
     artist1_representative_songs: list[ArtistSong] = Field(
-        description="Of the artist that was asked for; at most 20."
+        description="Songs of the artist asked for; at most 20."
     )
     artist2_representative_songs: list[ArtistSong] = Field(
-        description="Of the similar artist, nearest first."
+        description="Songs of the similar artist, nearest first."
     )
 
 
 class SimilarArtist(WireModel):
-    """An artist that sounds alike."""
+    """An artist that sounds similar."""
 
-    artist: str = Field(description="Name.")
+    artist: str = Field(description="Name of the artist.")
     artist_id: str | None = Field(
-        description="The media server's id; null where it tells none, and before `afa link`."
+        description="Id at the media server; null if it gives none, and before `afa link`."
     )
     divergence: float = Field(
         ge=0, le=2, description="Cosine distance of the nearest track: 0 sounds the same."
     )
     component_matches: list[ComponentMatch] = Field(
-        description="The songs that are alike; empty unless `include_component_matches`."
+        description="The similar songs; empty unless `include_component_matches` is set."
     )
 
 

@@ -10,11 +10,11 @@ from serve_app.api.wire.meanings import TEMPO, TITLE
 
 
 class SpotifyErrorObject(BaseModel):
-    """Spotify's error object, with our code beside it."""
+    """Spotify's error object, with afa's code added."""
 
     status: int = Field(description="HTTP status.")
     message: str = Field(description="What happened and what to do about it.")
-    code: str = Field(description="Machine-readable error code of ours.")
+    code: str = Field(description="afa's machine-readable error code.")
 
 
 class SpotifyError(BaseModel):
@@ -26,10 +26,10 @@ class SpotifyError(BaseModel):
 
 
 class SpotifyBatch(BaseModel):
-    """Audio features of several tracks; null where there are none."""
+    """Audio features of several tracks; null if there are none."""
 
     audio_features: list[SpotifyFeatures | None] = Field(
-        description="In the order of `ids`; null where a track has none."
+        description="In the order of `ids`; null if a track has none."
     )
 
 
@@ -71,11 +71,11 @@ class AnalysisSection(Interval):
 class AudioAnalysis(BaseModel):
     """Structure of a track."""
 
-    meta: dict[str, Any] = Field(description="Of the analyser, as Spotify writes it.")
-    track: dict[str, Any] = Field(description="Of the whole track, as Spotify writes it.")
-    bars: list[Interval] = Field(description="From first beat to first beat.")
+    meta: dict[str, Any] = Field(description="About the analyser, as Spotify writes it.")
+    track: dict[str, Any] = Field(description="About the whole track, as Spotify writes it.")
+    bars: list[Interval] = Field(description="From downbeat to downbeat.")
     beats: list[Interval] = Field(description="From beat to beat.")
-    tatums: list[Interval] = Field(description="Halves of beats.")
+    tatums: list[Interval] = Field(description="Half beats.")
     sections: list[AnalysisSection] = Field(description="The large parts, in order.")
     segments: list[AnalysisSegment] = Field(description="The stretches of near-constant sound.")
 
@@ -104,7 +104,7 @@ class SpotifyTrack(BaseModel):
 
 
 class SpotifyTracks(BaseModel):
-    """Several tracks; null where there is none."""
+    """Several tracks; null if there is none."""
 
     tracks: list[SpotifyTrack | None] = Field(description="In the order of `ids`.")
 
@@ -114,19 +114,19 @@ class SpotifyPage(BaseModel):
 
     href: str = Field(description="Address of this page.")
     items: list[SpotifyTrack] = Field(description="The tracks, best first.")
-    limit: int = Field(description="Tracks in a page.")
-    next: str | None = Field(description="Address of the page after this, if there is one.")
-    offset: int = Field(description="Tracks that were left out first.")
-    previous: str | None = Field(description="Address of the page before.")
+    limit: int = Field(description="Tracks per page.")
+    next: str | None = Field(description="Address of the next page, if there is one.")
+    offset: int = Field(description="Tracks skipped before this page.")
+    previous: str | None = Field(description="Address of the previous page.")
     total: int = Field(
-        description="Tracks up to the end of this page, and one more where another page follows."
+        description="Tracks up to the end of this page, plus one if another page follows."
     )
 
 
 class SpotifySearch(BaseModel):
     """What a search found."""
 
-    tracks: SpotifyPage = Field(description="The page.")
+    tracks: SpotifyPage = Field(description="A page of tracks.")
 
 
 def spotify_error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
