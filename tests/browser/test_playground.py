@@ -415,7 +415,7 @@ def test_without_a_key_the_page_asks_for_one_and_what_was_brought_waits(
     gone = tmp_path / "gone.mp3"
     gone.write_bytes(b"x")
     page.set_input_files("#files", [str(DEMO), str(gone)])
-    expect(page.locator("#report")).to_contain_text("Waits for your API key.")
+    expect(page.locator("#report")).to_contain_text("Waiting for your API key.")
     gone.unlink()
     page.get_by_label("API key").fill(live.key("pro"))
     page.get_by_role("button", name="Use it").click()
@@ -569,7 +569,7 @@ def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> N
     drop_from_disk(page, bare)
     expect(said).to_have_text("There are no audio files in the folder.")
     drop_from_disk(page, full)
-    expect(said).to_contain_text("200 audio files of it are taken")
+    expect(said).to_contain_text("200 of its audio files are used")
     expect(listed).to_have_count(204)
     expect(listed.last).to_have_text("199.wav")
 
@@ -604,7 +604,7 @@ def test_a_phone_shows_one_column_without_scrolling_sideways(page: Page) -> None
     analyse_demo(page)
     drop(page, DEMO)
     page.wait_for_selector("text=2 tracks, 2 analysed", timeout=ANALYSED_MS)
-    page.get_by_text("All of them for rekordbox").click()
+    page.get_by_text("All tracks for rekordbox").click()
     for viewport in (PHONE, SMALLEST):
         page.set_viewport_size(viewport)
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]

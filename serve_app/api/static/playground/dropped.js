@@ -31,14 +31,14 @@ async function audioIn(folders) {
     for (const folder of folders)
       for await (const entry of walk(folder)) {
         seen += 1;
-        if (seen > MOST_SEEN || (found.length === MOST_FILES && isAudio(entry))) return { found, words: `The folder is large: ${found.length} audio files of it are taken. \`afa scan\` brings whole collections in.` };
+        if (seen > MOST_SEEN || (found.length === MOST_FILES && isAudio(entry))) return { found, words: `The folder is large: ${found.length} of its audio files are used. \`afa scan\` adds whole collections.` };
         if (!isAudio(entry)) continue;
         const file = await asked((done, failed) => entry.file(done, failed));
         paths.set(file, entry.fullPath.slice(1));
         found.push(file);
       }
   } catch (fault) {
-    return { found, words: `Not all of the folder can be read: ${fault.message}` };
+    return { found, words: `Part of the folder cannot be read: ${fault.message}` };
   }
   return { found, words: found.length ? "" : "There are no audio files in the folder." };
 }

@@ -40,12 +40,12 @@ export const isNamed = ({ file, url }) => Boolean(file || url);
 /** Ask for the folder of files that were sent: a page never learns it, and rekordbox finds tracks by it. */
 export function rekordboxForm(tracks) {
   const fault = make("p", { class: "fault", role: "alert" });
-  const folder = make("input", { type: "text", required: true, spellcheck: "false", pattern: "(/|[A-Za-z]:[\\\\\\/]).*", title: "A whole path, such as /Users/ada/Music or C:\\Music", placeholder: "/Users/you/Music", "aria-label": "Folder of the files on your disk", value: sessionStorage.getItem(FOLDER) ?? "" });
+  const folder = make("input", { type: "text", required: true, spellcheck: "false", pattern: "(/|[A-Za-z]:[\\\\\\/]).*", title: "A full path, such as /Users/ada/Music or C:\\Music", placeholder: "/Users/you/Music", "aria-label": "Folder of the files on your disk", value: sessionStorage.getItem(FOLDER) ?? "" });
   return make("form", { class: "rekordbox", onsubmit: (event) => {
     event.preventDefault();
     sessionStorage.setItem(FOLDER, folder.value);
     download("rekordbox", tracks().filter((track) => track.jobId && isNamed(track)).map((track) => ({ id: track.jobId, location: inFolder(folder.value, track.file ? pathOf(track.file) : track.name) })), fault);
   } },
-    make("p", { class: "dim" }, "rekordbox finds a track by where its file lies. Folder on your disk:"),
+    make("p", { class: "dim" }, "rekordbox finds a track by the path of its file. Folder on your disk:"),
     make("div", { class: "line" }, folder, make("button", { type: "submit" }, "rekordbox XML")), fault);
 }

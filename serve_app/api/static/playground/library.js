@@ -37,15 +37,15 @@ export function library(place, open) {
     make("fieldset", {}, make("legend", {}, "Energy"), number("energy_min", "Energy from", 100), number("energy_max", "Energy to", 100)),
     make("fieldset", {}, make("legend", {}, "Key"),
       make("select", { name: "key", "aria-label": "Key" }, make("option", { value: "" }, "any"), HOURS.flatMap((hour) => ["A", "B"].map((letter) => make("option", {}, `${hour}${letter}`)))),
-      make("label", { class: "check" }, make("input", { type: "checkbox", name: "mixing" }), "and what mixes with it")));
+      make("label", { class: "check" }, make("input", { type: "checkbox", name: "mixing" }), "and keys that mix with it")));
   const wanted = () => items.filter((track) => track.analysed_at).slice(0, MOST_EXPORTED).map(({ id }) => ({ id }));
   const exporting = make("span", { class: "controls" });
   const list = make("section", { class: "panel", "aria-label": "Tracks of the library", hidden: true },
     make("div", { class: "tableHead" }, status, exporting),
     make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table of the library" }, make("table", {}, head, body)), more);
   const empty = make("div", { class: "panel", hidden: true },
-    make("h2", {}, "Nothing is here yet"),
-    make("p", {}, "On the machine of the service, ", make("code", {}, "afa scan ~/Music"), " brings your folders in: it reads the tags, analyses what is new, and leaves the files as they are. Programs add single tracks with ", make("code", {}, "POST /v1/library"), "."));
+    make("h2", {}, "The library is empty"),
+    make("p", {}, "On the machine that runs the service, ", make("code", {}, "afa scan ~/Music"), " adds your folders: it reads the tags, analyses new files, and leaves the files as they are. Programs add single tracks with ", make("code", {}, "POST /v1/library"), "."));
   place.append(make("h2", { class: "title", tabindex: -1 }, "Library"), filters, fault, empty, make("div", { class: "shelf" }, plan.panel, list));
 
   function query(after) {
@@ -75,7 +75,7 @@ export function library(place, open) {
     const isFiltered = [...new FormData(filters).values()].some((value) => value !== "");
     empty.hidden = isFiltered || items.length > 0;
     filters.hidden = list.hidden = !empty.hidden;
-    status.textContent = items.length ? `${items.length} ${items.length === 1 ? "track" : "tracks"}${cursor ? ", and more" : ""}` : "No track is like that.";
+    status.textContent = items.length ? `${items.length} ${items.length === 1 ? "track" : "tracks"}${cursor ? ", and more" : ""}` : "No track matches.";
     more.hidden = !cursor;
     exporting.replaceChildren(...(items.length ? [csvButton(wanted, fault), mine.tier === "local" ? rekordboxButton(wanted, fault) : ""] : []));
     head.replaceChildren(make("tr", {}, COLUMNS.map(heading)));

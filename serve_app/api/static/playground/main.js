@@ -14,7 +14,7 @@ const LIBRARY = "#library";
 let opened = null;
 let shelf = null; // the library, once it was asked for
 
-const ABSENT = "The service does not answer. What is on the page stays; sending is tried again by itself.";
+const ABSENT = "The service does not answer. The page keeps what it has, and sends again automatically.";
 
 function showOffline(isAway, words = ABSENT) {
   $("offline").hidden = !isAway;

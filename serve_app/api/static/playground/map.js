@@ -19,7 +19,7 @@ export function map(open) {
   const note = make("p", { class: "dim" });
   const by = make("select", { "aria-label": "Shade of the dots", onchange: () => shade() }, Object.keys(SHADES).map((name) => make("option", {}, name)));
   const panel = make("section", { class: "panel", "aria-label": "Map", hidden: true },
-    make("div", { class: "tableHead" }, make("h2", {}, "What sounds alike lies together"), make("label", { class: "dim" }, "Shade ", by)),
+    make("div", { class: "tableHead" }, make("h2", {}, "Tracks that sound alike are close together"), make("label", { class: "dim" }, "Shade ", by)),
     picture,
     make("div", { class: "legend" }, make("span", {}, Array.from({ length: STEPS }, (_, i) => make("i", { class: `m${i}` })), "low to high"), make("span", {}, make("i", { class: "ring" }), "on the list")),
     note);
@@ -42,7 +42,7 @@ export function map(open) {
       picture.replaceChildren(...[...dots.values()].map(({ dot }) => dot));
       picture.setAttribute("aria-label", `Map of ${items.length} tracks by how they sound; the list has the same tracks`);
       const part = items.length < total ? `${items.length.toLocaleString("en")} of ${total.toLocaleString("en")} tracks` : `${total} tracks`;
-      note.textContent = `${part}. The two directions in which the embeddings of ${model} differ most: ${Math.round(100 * shown)} % of what tells tracks apart.`;
+      note.textContent = `${part}. The map shows the two directions in which the embeddings of ${model} differ most: ${Math.round(100 * shown)} % of what tells tracks apart.`;
       shade();
     },
     list(ids) {

@@ -37,7 +37,7 @@ export function report(place, track) {
 
 /** Say in a sentence what became of the track on view, to those who do not see it. */
 function say(track) {
-  const words = { sending: "is sent", queued: "waits for a worker", running: "is being analysed", failed: `could not be analysed: ${track.fault?.message}`, complete: track.result && `is analysed: ${inWords(track.result)}` }[track.state];
+  const words = { sending: "is being sent", queued: "is waiting for a worker", running: "is being analysed", failed: `could not be analysed: ${track.fault?.message}`, complete: track.result && `is analysed: ${inWords(track.result)}` }[track.state];
   const text = track.note || (words ? `${track.name} ${words}` : "");
   if ($("status").textContent !== text) $("status").textContent = text;
 }
@@ -52,7 +52,7 @@ function close() {
 
 const progress = (track) => {
   const now = STAGES.findIndex(([state]) => state === track.state);
-  const words = track.note === "offline" ? "The service does not answer; trying again." : track.note || (track.state === "waiting" ? "Waits for the tracks before it." : track.stage);
+  const words = track.note === "offline" ? "The service does not answer; trying again." : track.note || (track.state === "waiting" ? "Waiting for the tracks before it." : track.stage);
   return make("section", { class: "panel stages", "aria-label": `Progress of ${track.name}` },
     make("h2", {}, track.name),
     make("ol", {}, STAGES.map(([, name], i) => make("li", { class: i < now ? "done" : i === now ? "now" : "" }, name))),
@@ -92,7 +92,7 @@ function tiles(track, setFactor) {
   const level = result.loudness - STREAMING_LUFS;
   return make("section", { class: "tiles", "aria-label": "In numbers" },
     tempoTile(track, setFactor),
-    result.key ? tile("Key", keyName(result), "", `Camelot ${result.camelot}`, sure(result.key_confidence)) : tile("Key", "none", "", "no notes that fit one"),
+    result.key ? tile("Key", keyName(result), "", `Camelot ${result.camelot}`, sure(result.key_confidence)) : tile("Key", "none", "", "the notes fit no key"),
     tile("Metre", `${result.time_signature}`, "beats a bar", `${result.bars.length} bars · ${result.beats.length} beats`, sure(result.time_signature_confidence)),
     tile("Loudness", signed(result.loudness, 1), "LUFS", `${Math.abs(level).toFixed(1)} dB ${level < 0 ? "under" : "over"} streaming level`, `peak ${signed(result.true_peak, 1)} dBTP · range ${result.loudness_range.toFixed(1)} LU`),
     tile("Mix", `${clock(result.mix_in)} → ${clock(result.mix_out)}`, "", "first bar to mix in, last to mix out"));
@@ -109,7 +109,7 @@ function countings({ tempo, tempo_alternatives: others }) {
 
 function tempoTile(track, setFactor) {
   const result = track.result;
-  if (!result.tempo) return tile("Tempo", "none", "", "no beat was heard");
+  if (!result.tempo) return tile("Tempo", "none", "", "no beat found");
   const shownTempo = make("span", {});
   const choose = (chosen) => {
     track.factor = chosen;
@@ -135,7 +135,7 @@ function timeline(track) {
   const play = make("button", { type: "button", class: "primary", disabled: true, "aria-keyshortcuts": "Space" }, "▶ Play");
   const click = make("button", { type: "button", disabled: true, "aria-pressed": false }, "Click track");
   const where = make("span", { class: "clock" }, `0:00 / ${clock(duration)}`);
-  const note = make("p", { class: "dim" }, track.file ? "Decoding…" : "Without its file the picture is drawn from the analysis, and there is no sound.");
+  const note = make("p", { class: "dim" }, track.file ? "Decoding…" : "Without the file, the picture is drawn from the analysis, and there is no sound.");
   const wave = new Waveform(canvas, result, (seconds) => {
     shown.player?.seek(seconds);
     if (!shown.player) wave.show(seconds);
@@ -190,7 +190,7 @@ function timeline(track) {
 }
 
 function attribute(name, value, confidence = 1) {
-  const says = confidence < 1 ? `Another part of the track gets the same, within 10, in ${Math.round(100 * confidence)} of 100` : null;
+  const says = confidence < 1 ? `In ${Math.round(100 * confidence)} of 100 cases, another part of the track gets the same value, within 10` : null;
   return make("div", { class: "attribute", title: says }, make("span", {}, name),
     make("meter", { min: 0, max: 100, value, "aria-label": name }), make("b", { class: confidence < REPEATS ? "dim" : null }, String(value)));
 }
@@ -207,7 +207,7 @@ function attributes(result) {
   return make("section", { class: "panel", "aria-label": "Attributes" },
     make("h2", {}, "Attributes, 0 to 100"),
     ATTRIBUTES.map((name) => attribute(name, result[name], confidence[name])),
-    ATTRIBUTES.some((name) => confidence[name] < REPEATS) && make("p", { class: "dim" }, "Grey: another part of the track may get another value."),
+    ATTRIBUTES.some((name) => confidence[name] < REPEATS) && make("p", { class: "dim" }, "Grey: another part of the track may get a different value."),
     make("details", { ontoggle: explain }, make("summary", {}, "What they mean"), meanings));
 }
 

@@ -28,7 +28,7 @@ export function similarTracks(track) {
     place.replaceChildren(make("p", { class: "dim" }, "Searching…"));
     try {
       const { items } = await similar(seed, { n: N, ...filters });
-      place.replaceChildren(items.length ? make("ol", { class: "similar" }, items.map(entry)) : make("p", { class: "dim" }, "The library has no such track."));
+      place.replaceChildren(items.length ? make("ol", { class: "similar" }, items.map(entry)) : make("p", { class: "dim" }, "No track of the library matches."));
     } catch (fault) {
       if (!(fault instanceof Refusal)) throw fault;
       place.replaceChildren(make("p", { class: "fault" }, fault.message));
@@ -39,7 +39,7 @@ export function similarTracks(track) {
   const price = mine.tier === "local" ? "" : `A search costs ${mine.prices.similar} credit.`;
   const ways = track.libraryId || track.hasEmbedding
     ? make("div", { class: "controls" }, button("Sounds alike", {}), canMix && button("Sounds alike and mixes", mixing(track.result)), make("span", { class: "dim" }, price))
-    : make("p", { class: "dim" }, "This analysis has no embedding, which the search compares; the tiers pro and scale have it.");
+    : make("p", { class: "dim" }, "This analysis has no embedding, which the search needs; the tiers pro and scale include it.");
   return make("section", { class: "panel", "aria-label": "Similar tracks" }, make("h2", {}, "Similar tracks of the library"), ways, place);
 }
 

@@ -6,7 +6,7 @@ import { rekordboxForm } from "/playground/exports.js";
 import { keyName } from "/playground/keys.js";
 import { forget } from "/playground/tracks.js";
 
-const STATES = { waiting: "waits", sending: "sending", queued: "queued", running: "analysing", complete: "", failed: "failed" };
+const STATES = { waiting: "waiting", sending: "sending", queued: "queued", running: "analysing", complete: "", failed: "failed" };
 const of = (name) => (track) => track.result?.[name] ?? null;
 const COLUMNS = [
   ["Track", (track) => track.name],
@@ -47,7 +47,7 @@ const frame = (place, tracks, redraw) => [
     make("button", { type: "button", class: "csv", onclick: () => saveCsv(tracks.filter((track) => track.result)) }, "Download CSV"),
     make("button", { type: "button", title: "Empties the list; your files stay as they are", onclick: forget }, "Clear")),
   make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table of tracks" }, make("table", {}, make("thead"), make("tbody"))),
-  make("details", { class: "crate", hidden: true }, make("summary", {}, "All of them for rekordbox"), rekordboxForm(() => tracks.filter((track) => track.result))),
+  make("details", { class: "crate", hidden: true }, make("summary", {}, "All tracks for rekordbox"), rekordboxForm(() => tracks.filter((track) => track.result))),
 ];
 
 const headings = (redraw) => make("tr", {}, COLUMNS.map(([name], i) => {

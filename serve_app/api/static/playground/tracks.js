@@ -4,7 +4,7 @@ import { Refusal, analysis, entered, follow, key, submitFile, submitUrl } from "
 
 const AT_ONCE = 3;
 const KEPT = "afa-tracks"; // names and jobs of this tab
-const RUNNING = { queued: "in line for a worker", running: "" }; // what a job says before its end
+const RUNNING = { queued: "waiting for a worker", running: "" }; // what a job says before its end
 
 export const tracks = [];
 const waiting = [];
@@ -94,7 +94,7 @@ async function run(track) {
     paused: (left, message) => set({ note: `${message}; again in ${left} s` }),
     stage: (job) => job.status in RUNNING && set({ state: job.status, stage: RUNNING[job.status] || job._meta.stage, progress: job._meta.progress, note: "" }),
   };
-  if (!key()) set({ note: "Waits for your API key." });
+  if (!key()) set({ note: "Waiting for your API key." });
   await entered;
   const began = performance.now();
   try {
