@@ -1,4 +1,4 @@
-"""Chords beside those of scores, and of recordings beside what another network hears.
+"""Chords against those of scores and, for recordings, against those of another network.
 
 The music is that of `benchmarks.accuracy.chord_pieces`. Figures are shares of the time at which
 mir_eval's comparisons agree, means over pieces, and, by the confidence that was stated, how much of

@@ -1,4 +1,4 @@
-"""Mood and embedding of 3 x 10 s, sought in the file, beside those of the whole track.
+"""Mood and embedding of 3 x 10 s, sought in the file, against those of the whole track.
 
 Measured on files of at least a minute and a half below ``$AFA_PARTIAL_AUDIO`` (default: the
 evaluation set's folder, which holds the unpacked music of its packages): the agreement of the

@@ -1,4 +1,4 @@
-"""Tempo, beats, downbeats and key on an evaluation set, beside other libraries on the same files.
+"""Tempo, beats, downbeats and key on an evaluation set, against other libraries on the same files.
 
 The set is a `Setting`'s; real recordings, songs with a game's charts, pieces of a generator,
 rendered music, tracker modules and the clips of single metres are told apart. Peers run in a Python

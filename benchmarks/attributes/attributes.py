@@ -1,4 +1,4 @@
-"""Attributes of sounds whose attributes nobody doubts: metal, solo piano, speech, songs, noise."""
+"""Attributes of sounds with obvious attributes: metal, solo piano, speech, songs, noise."""
 
 import statistics
 import subprocess

@@ -1,4 +1,4 @@
-"""Seconds of audio per core-second from file to tempo, with accuracy, beside librosa and Essentia.
+"""Seconds of audio per core-second from file to tempo, with accuracy, against librosa and Essentia.
 
 One thread each, decoding included, on clips of the evaluation set whose tempo is certain
 (``$AFA_EVALSET``, ``$AFA_EVAL_AUDIO``); without it on click tracks made here. The limit is decoding

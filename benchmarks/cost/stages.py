@@ -1,4 +1,4 @@
-"""Processor seconds of a whole analysis by stage, for a minute of clips of one minute.
+"""Processor seconds of a whole analysis by stage, per minute of one-minute clips.
 
 One thread; walls and pipes of decoding included. The clips are made here, each in three formats.
 The targets are for WAV, as the development set has it, for which they were set.

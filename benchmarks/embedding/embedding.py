@@ -1,4 +1,4 @@
-"""Embeddings on what they never heard: tracks altered, albums, instruments, everyday sounds, cost.
+"""Embeddings on unseen audio: altered tracks, albums, instruments, everyday sounds, cost.
 
 Contenders are the default and its two networks alone.
 """

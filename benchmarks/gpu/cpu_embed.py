@@ -1,4 +1,4 @@
-"""MERT-sized embedding on one CPU thread in bfloat16: through the batcher, beside a bare loop.
+"""MERT-sized embedding on one CPU thread in bfloat16: through the batcher, against a bare loop.
 
 The limit is the rate at which one thread multiplies bfloat16 matrices, measured here. Random
 weights: speed does not depend on them.

@@ -1,4 +1,4 @@
-"""What Serve's proxy and each call between deployments cost, beside the same app on uvicorn.
+"""What Serve's proxy and each call between deployments cost, against the same app on uvicorn.
 
 Closed loop over keep-alive connections; an echo in the ingress, behind one deployment and behind
 two, in Serve's default mode and in the throughput profile; then single handle calls timed inside

@@ -1,4 +1,4 @@
-"""The same clips through chromaprint, AcoustID's fingerprint, beside ours.
+"""The same clips with chromaprint, AcoustID's fingerprint, against ours.
 
 Chromaprint's share is the most it could have: a clip is compared with every place of every indexed
 track by bit errors, which no inverted index can do better. It is accepted from the error rate that

@@ -1,4 +1,4 @@
-"""A cache hit by id through Ray Serve, beside the same application on one uvicorn process.
+"""A cache hit by id through Ray Serve, against the same application on one uvicorn process.
 
 Closed loop over keep-alive connections, on a real ledger (append-only file forced to disk always)
 and cache. Keys are of the scale tier, as many as it takes to stay below its request rate.

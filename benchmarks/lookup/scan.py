@@ -1,4 +1,4 @@
-"""Scan: how fast `afa scan` brings files into a library, beside a bare loop over the same files.
+"""Scan: how fast `afa scan` brings files into a library, against a bare loop over the same files.
 
 The bare loop decodes and analyses, and keeps nothing. Both use the same worker processes, which
 have loaded the networks before, and take turns by parts of the folder; every part gets a library of

@@ -1,4 +1,4 @@
-"""Similar tracks among a million: recall of exact comparison and latency, with filters and without.
+"""Similar tracks among a million: recall of the exact results, latency, with and without filters.
 
 Each search is one of the service, from the seed's own vector to the reasons. The vectors are drawn
 (`benchmarks.lookup.manifold`); tracks go straight into the view, as `benchmarks.lookup.library`
