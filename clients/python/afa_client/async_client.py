@@ -55,7 +55,7 @@ from afa_client.retries import Retries
 from afa_client.uploads import Asset, Audio, Progress, Upload, open_upload
 
 POLL_S = 20.0
-"""How long the service is asked to wait before it tells that a job still runs."""
+"""How long the service is asked to wait before it answers that a job still runs."""
 
 LATEST_S = 10.0
 """So much after the end of a wait a request may be sent again."""
@@ -68,12 +68,12 @@ TIMEOUT = httpx.Timeout(POLL_S + 40.0, connect=10.0)
 class AsyncClient:
     """The asynchronous client of one service and one API key.
 
-    A request that fails for a passing reason is sent again, after the time that the service asks
-    for; every POST has an idempotency key, so that nothing is done or charged twice.
+    A request that fails for a temporary reason is sent again, after the time that the service asks
+    for. Every POST has an idempotency key, so nothing is done or charged twice.
 
     Args:
         base_url: Address of the service, such as ``http://127.0.0.1:8000``.
-        api_key: Of your account.
+        api_key: A key of your account.
         retries: How often, and how long, a request is tried again.
         transport: For tests and proxies: what sends the requests, instead of the network.
 
@@ -127,10 +127,10 @@ class AsyncClient:
         Args:
             audio: A path, the bytes, an open file, or an uploaded asset.
             include_embedding: Also give the 768-d embedding (tiers pro and scale).
-            embedding_model: Who makes it, where it is not to be the model in use; see `models`.
-            tempo_range: BPM between which the tempo is looked for, so that half or double of it is
-                not taken: from 40 to 250, the lower first.
-            progress: Called with the bytes sent so far, and all of them.
+            embedding_model: Model that makes it, instead of the one in use; see `models`.
+            tempo_range: Look for the tempo between these BPM, so that half or double of it is not
+                chosen: from 40 to 250, the lower first.
+            progress: Called with the bytes sent so far, and the total.
             idempotency_key: Your own; the same key and request give the same job for a day.
         """
         params: dict[str, Any] = {"include_embedding": True} if include_embedding else {}
@@ -164,7 +164,7 @@ class AsyncClient:
         return read(JobEnvelope, response)
 
     async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobEnvelope:
-        """See how far a job is, now, or when it ends within ``wait_s`` (at most 60)."""
+        """Get the progress of a job, now, or when it ends within ``wait_s`` (at most 60)."""
         params = {"wait": wait_s} if wait_s else {}
         response = await self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
         return read(JobEnvelope, response)
@@ -176,7 +176,7 @@ class AsyncClient:
                 yield job
 
     async def delete_job(self, job_id: str) -> None:
-        """Forget a job and its result; one that waits is cancelled and refunded."""
+        """Delete a job and its result; one that is still queued is cancelled and refunded."""
         await self._send("DELETE", f"/v1/jobs/{_segment(job_id)}")
 
     @overload
@@ -199,7 +199,7 @@ class AsyncClient:
         Raises:
             JobFailedError: The analysis failed, and was refunded.
             JobUnfinishedError: It has not ended after ``timeout_s``.
-            NoAnswerError: The service was silent then, and for up to 70 s more.
+            NoAnswerError: The service did not answer then, or for up to 70 s after.
         """
         job_id = job if isinstance(job, str) else job.job_id
         end_s = time.monotonic() + timeout_s
@@ -223,7 +223,7 @@ class AsyncClient:
     async def features(
         self, track_id: str, *, format: Literal["spotify"] | None = None
     ) -> FeaturesAnswer | SpotifyFeatures:
-        """Look a track up by any id: Spotify, MusicBrainz, ISRC, Apple Music, Deezer, YouTube."""
+        """Look up a track by any id: Spotify, MusicBrainz, ISRC, Apple Music, Deezer, YouTube."""
         path = f"/v1/audio-features/{_segment(track_id)}"
         return _features(await self._send("GET", path, params=_format(format)), format)
 
@@ -238,7 +238,7 @@ class AsyncClient:
     async def features_by_name(
         self, song: str, artist: str, *, format: Literal["spotify"] | None = None
     ) -> FeaturesAnswer | SpotifyFeatures:
-        """Look a track up by its names."""
+        """Look up a track by title and artist."""
         params = {"song": song, "artist": artist} | _format(format)
         return _features(await self._send("GET", "/v1/audio-features", params=params), format)
 
@@ -250,7 +250,7 @@ class AsyncClient:
         format: Literal["spotify"] | None = None,
         idempotency_key: str | None = None,
     ) -> BatchResponse:
-        """Look up to 100 tracks up; the answer has their order, and None for unknown ones."""
+        """Look up at most 100 tracks; the answer has their order, and None for unknown ones."""
         response = await self._send(
             "POST",
             "/v1/audio-features",
@@ -261,7 +261,7 @@ class AsyncClient:
         return read(BatchResponse, response)
 
     async def key_bpm(self, song: str, artist: str) -> KeyBpm:
-        """Give tempo and key of a track alone."""
+        """Give only tempo and key of a track."""
         params = {"song": song, "artist": artist}
         response = await self._send("GET", "/v1/key-bpm", params=params)
         return read(KeyBpm, response)
@@ -277,7 +277,7 @@ class AsyncClient:
         return read(BeatGridBody, response)
 
     async def analysis(self, track_id: str) -> TrackAnalysis:
-        """Give bars, beats, sections and segments of a track, or of an own job by its id."""
+        """Give bars, beats, sections and segments of a track, or of your own job by its id."""
         response = await self._send("GET", f"/v1/analysis/{_segment(track_id)}")
         return read(TrackAnalysis, response)
 
@@ -310,7 +310,7 @@ class AsyncClient:
     async def similar_to_text(
         self, text: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
     ) -> SimilarList:
-        """Give tracks that sound as words say, where the service has a model that reads text."""
+        """Give tracks that match a description, if the service has a model that reads text."""
         params = {"text": text, "n": n, **(filters or {})}
         response = await self._send("GET", "/v1/similar", params=params)
         return read(SimilarList, response)
@@ -322,11 +322,11 @@ class AsyncClient:
         embedding_model: str | None = None,
         idempotency_key: str | None = None,
     ) -> list[EmbeddedFile]:
-        """Give the embeddings of up to 32 files alone, in their order.
+        """Give only the embeddings of up to 32 files, in their order.
 
         Args:
             files: Uploaded assets and public addresses.
-            embedding_model: Who makes them, where it is not to be the model in use.
+            embedding_model: Model that makes them, instead of the one in use.
             idempotency_key: Makes a repeat free.
         """
         named = [
@@ -343,12 +343,12 @@ class AsyncClient:
         return [read(EmbeddedFile, response, line) for line in response.content.splitlines()]
 
     async def models(self) -> list[ModelBody]:
-        """Tell which models the service knows."""
+        """List the models that the service knows."""
         response = await self._send("GET", "/v1/models")
         return read(ModelList, response).items
 
     async def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
-        """Walk from one track to another through ``n`` tracks of the library."""
+        """Give a path from one track to another through ``n`` tracks of the library."""
         params = {"from": start, "to": end, "n": n}
         response = await self._send("GET", "/v1/path", params=params)
         return read(SimilarList, response)
@@ -375,7 +375,7 @@ class AsyncClient:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> Identification:
-        """Find out who a recording is, from three seconds or more of it."""
+        """Identify a recording from three seconds or more of it."""
         response = await self._post_audio(
             "/v1/identify", audio, progress, idempotency_key, is_form=True
         )
@@ -388,7 +388,7 @@ class AsyncClient:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> AssetUpload:
-        """Keep audio for a day (a week on pro and scale), to be named instead of sent again."""
+        """Keep audio for a day (a week on pro and scale), to name it instead of sending again."""
         response = await self._post_audio("/v1/assets/upload", audio, progress, idempotency_key)
         return read(AssetUpload, response)
 
@@ -426,16 +426,16 @@ class AsyncClient:
 
         Args:
             q: Words of artist, title, album or tags; all must match.
-            tempo_min: BPM, as ``tempo_max``.
-            tempo_max: See there.
-            year_min: Of the release, as ``year_max``.
-            year_max: See there.
-            energy_min: 0 to 100, as ``energy_max``.
-            energy_max: See there.
-            key: Camelot names, any of which will do.
-            tag: Tags, all of which must be there.
+            tempo_min: Lowest BPM.
+            tempo_max: Highest BPM.
+            year_min: Earliest year of the release.
+            year_max: Latest year of the release.
+            energy_min: Lowest energy, 0 to 100.
+            energy_max: Highest energy, 0 to 100.
+            key: Camelot names; a track needs one of them.
+            tag: Tags; a track needs all of them.
             sort: ``added``, ``name``, ``tempo``, ``key`` or ``energy``; with ``-`` descending.
-            page_size: Tracks that are read at once.
+            page_size: Tracks read at once.
         """
         bounds = {
             "tempo_min": tempo_min,
@@ -454,7 +454,7 @@ class AsyncClient:
                 yield track
 
     async def library_map(self) -> LibraryMapBody:
-        """Give your library on a plane, where tracks that sound alike lie together."""
+        """Give your library as a map, on which tracks that sound alike are close together."""
         response = await self._send("GET", "/v1/library/map")
         return read(LibraryMapBody, response)
 
@@ -469,8 +469,8 @@ class AsyncClient:
 
         Args:
             format: ``rekordbox`` is XML with beat grids.
-            tracks: Ids of tracks of the library and of own jobs; or those, each with the path of
-                its file, by which rekordbox finds it.
+            tracks: Ids of tracks of the library and of your own jobs; or these ids, each with the
+                path of its file, by which rekordbox finds it.
             key_format: How rekordbox shows keys.
         """
         places = tracks if isinstance(tracks, Mapping) else dict.fromkeys(tracks)
@@ -485,7 +485,7 @@ class AsyncClient:
         return read(LibraryAnswer, response)
 
     async def library_cover(self, track_id: str) -> bytes:
-        """Give the picture that a track's file has in its tags: JPEG, PNG or WebP."""
+        """Give the picture in the tags of a track's file: JPEG, PNG or WebP."""
         response = await self._send("GET", f"/v1/library/{_segment(track_id)}/cover")
         return response.content
 
@@ -502,9 +502,9 @@ class AsyncClient:
         tempo_range: TempoRange | None = None,
         idempotency_key: str | None = None,
     ) -> LibraryAdded:
-        """Add a track, by an uploaded asset or a public address, and what you know of it.
+        """Add a track by an uploaded asset or a public address, with what you know about it.
 
-        It is analysed by a job, which `wait` waits for.
+        A job analyses it; use `wait` to wait for it.
         """
         place = {"url": audio} if isinstance(audio, str) else {"asset_id": audio.asset_id}
         said = {"artist": artist, "title": title, "album": album, "year": year}
@@ -520,10 +520,10 @@ class AsyncClient:
     async def change_library_track(
         self, track_id: str, changes: Mapping[str, object]
     ) -> LibraryAnswer:
-        """Change what is known of a track: fields that are left away stay, None forgets one.
+        """Change what is known about a track: fields left out stay, None clears a field.
 
         Args:
-            track_id: As listed.
+            track_id: Its id, as listed.
             changes: ``artist``, ``title``, ``album``, ``year``, ``tags``; ``ids`` are added.
         """
         response = await self._send(
@@ -532,7 +532,7 @@ class AsyncClient:
         return read(LibraryAnswer, response)
 
     async def remove_from_library(self, track_id: str) -> None:
-        """Forget a track and everything that was heard in it."""
+        """Remove a track and all results of its analysis."""
         await self._send("DELETE", f"/v1/library/{_segment(track_id)}")
 
     async def account(self) -> Account:
@@ -541,7 +541,7 @@ class AsyncClient:
         return read(Account, response)
 
     async def webhook(self) -> WebhookBody:
-        """Give the address that the ends of jobs are posted to, and its secret."""
+        """Give the address where the ends of jobs are posted, and its secret."""
         response = await self._send("GET", "/v1/account/webhook")
         return read(WebhookBody, response)
 
@@ -551,7 +551,7 @@ class AsyncClient:
         return read(WebhookBody, response)
 
     async def delete_webhook(self) -> None:
-        """Have nothing posted any longer."""
+        """Stop posting the ends of jobs."""
         await self._send("DELETE", "/v1/account/webhook")
 
     async def _pages(self, path: str, params: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:

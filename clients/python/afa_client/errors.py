@@ -35,7 +35,7 @@ class StatusError(AfaError):
     """The service answered with an error.
 
     Attributes:
-        status: Of HTTP.
+        status: The HTTP status.
         code: Machine-readable, such as ``insufficient_credits``.
         message: What happened and what to do about it.
         trace_id: Quote it when you ask for help.
@@ -57,7 +57,7 @@ class StatusError(AfaError):
 
 
 class BadRequestError(StatusError):
-    """The request, or the audio in it, is not what the service takes."""
+    """The service does not accept the request, or the audio in it."""
 
 
 class UnauthorizedError(StatusError):
@@ -65,7 +65,7 @@ class UnauthorizedError(StatusError):
 
 
 class PaymentRequiredError(StatusError):
-    """The credits do not suffice, or the tier does not include it."""
+    """There are not enough credits, or the tier does not include the operation."""
 
 
 class NotFoundError(StatusError):
@@ -73,11 +73,11 @@ class NotFoundError(StatusError):
 
 
 class RateLimitedError(StatusError):
-    """Too many requests, also after all retries."""
+    """Too many requests, even after all retries."""
 
 
 class ServerError(StatusError):
-    """Something failed on the service's side, also after all retries; nothing was charged."""
+    """Something failed in the service, even after all retries; nothing was charged."""
 
 
 class JobFailedError(AfaError):
@@ -94,7 +94,7 @@ class JobFailedError(AfaError):
 
 
 class JobUnfinishedError(AfaError):
-    """An analysis has not ended in the time that was given; it goes on, and can be waited for."""
+    """An analysis has not ended in the given time; it continues, and you can wait for it."""
 
 
 class SignatureError(AfaError):

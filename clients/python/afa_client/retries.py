@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from afa_client.errors import AfaError, StatusError
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
-"""Nothing was charged where these are answered; a POST brings its idempotency key along."""
+"""With these answers nothing was charged; a POST sends its idempotency key again."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How stubborn the client is.
+    """How often and how long the client tries again.
 
     Attributes:
         most: Requests after the first.
-        first_pause_s: Before the first of them, where the service does not say; doubled each time.
-        longest_pause_s: A service that wants more than this has its error raised at once.
+        first_pause_s: Pause before the first of them if the service names none; doubled each time.
+        longest_pause_s: If the service asks for a longer pause, its error is raised at once.
     """
 
     most: int = 4

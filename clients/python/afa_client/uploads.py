@@ -14,10 +14,10 @@ from afa_client.models import AssetMetadata, AssetUpload
 
 Asset = AssetUpload | AssetMetadata
 Audio = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Asset
-"""A path, the bytes, an open file that can be sought, or an uploaded asset."""
+"""A path, the bytes, an open file that can seek, or an uploaded asset."""
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that were sent so far, and all of them."""
+"""Called with the bytes sent so far, and the total."""
 
 CHUNK_BYTES = 64 * 1024
 

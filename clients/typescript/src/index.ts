@@ -1,4 +1,4 @@
-/** Client of afa, the audio-intelligence service. It needs fetch and Web Crypto, and nothing else. */
+/** Client of afa, the audio-intelligence service. It needs only fetch and Web Crypto. */
 
 import type { components } from "./schema.js";
 
@@ -11,7 +11,7 @@ export type Batch = Schemas["BatchResponse"];
 export type LibraryTrack = Schemas["LibraryTrackBody"];
 export type Asset = Schemas["AssetMetadata"];
 
-/** Audio itself, or an asset that is there already. */
+/** The audio itself, or an asset that was uploaded before. */
 export type Audio = Blob | ArrayBuffer | Uint8Array<ArrayBuffer> | { asset_id: string };
 
 type Format = "spotify" | undefined;
@@ -20,11 +20,11 @@ type Shape<F extends Format, Canonical> = F extends "spotify" ? SpotifyFeatures 
 export interface Options {
   /** Sends the requests; the platform's by default. */
   fetch?: typeof globalThis.fetch;
-  /** Requests after the first, where one fails for a passing reason. */
+  /** Requests after the first, if one fails for a temporary reason. */
   retries?: number;
-  /** Before the first of them, where the service does not say; doubled each time. */
+  /** Pause before the first of them, if the service does not say; doubled each time. */
   firstPauseMs?: number;
-  /** A service that wants a longer pause has its error thrown at once. */
+  /** If the service asks for a longer pause, its error is thrown at once. */
   longestPauseMs?: number;
 }
 
@@ -61,13 +61,13 @@ export class JobFailedError extends AfaError {
 
 const RETRIED = new Set([0, 429, 500, 502, 503, 504]);
 const POLL_S = 20;
-/** An answer that is asked for in time may come so much later. */
+/** An answer that was asked for in time may arrive this much later. */
 const LATEST_MS = 10_000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
-/** What a track of the library must have. */
+/** What tracks of the library must match. */
 export type LibraryQuery = {
   /** Words of artist, title, album or tags; all must match. */
   q?: string;
@@ -77,24 +77,24 @@ export type LibraryQuery = {
   year_max?: number;
   energy_min?: number;
   energy_max?: number;
-  /** Camelot names, any of which will do. */
+  /** Camelot names; a track needs one of them. */
   key?: readonly string[];
-  /** All of them must be there. */
+  /** Tags; a track needs all of them. */
   tag?: readonly string[];
   /** `added`, `name`, `tempo`, `key` or `energy`; with `-` descending. */
   sort?: string;
 };
 
-/** Which embedding an analysis is to have; none by default. */
+/** Which embedding an analysis should have; none by default. */
 export interface Embedding {
   includeEmbedding?: boolean;
-  /** Who makes it, where it is not to be the model in use. */
+  /** Model that makes it, instead of the one in use. */
   embeddingModel?: string;
 }
 
-/** What the tempo is to be. */
+/** Where to look for the tempo. */
 export interface Tempo {
-  /** BPM between which it is looked for, so that half or double of it is not taken: from 40 to 250, the lower first. */
+  /** Look for it between these BPM, so that half or double of it is not chosen: from 40 to 250, the lower first. */
   tempoRange?: readonly [number, number];
 }
 
@@ -148,7 +148,7 @@ export class Afa {
     return this.#json("POST", "/v1/audio-features/url", { ...options, query, json });
   }
 
-  /** See how far a job is, now, or when it ends within `waitS`. */
+  /** Get the progress of a job, now, or when it ends within `waitS`. */
   job(jobId: string, options: { waitS?: number; format?: Format; signal?: AbortSignal } = {}): Promise<Job> {
     const query = { wait: options.waitS, format: options.format };
     return this.#json("GET", `/v1/jobs/${segment(jobId)}`, { ...signal(options), query });
@@ -159,12 +159,12 @@ export class Afa {
     return this.#items("/v1/jobs", { limit: pageSize });
   }
 
-  /** Forget a job and its result; one that waits is cancelled and refunded. */
+  /** Delete a job and its result; one that is still queued is cancelled and refunded. */
   async deleteJob(jobId: string): Promise<void> {
     await this.#send("DELETE", `/v1/jobs/${segment(jobId)}`, {});
   }
 
-  /** Wait until a job has ended, and give its features; for a service that is silent, 10 s more than `timeoutS`. */
+  /** Wait until a job has ended, and give its features; if the service does not answer, 10 s longer than `timeoutS`. */
   async wait<F extends Format = undefined>(
     job: Job | string,
     options: { timeoutS?: number; format?: F; signal?: AbortSignal } = {},
@@ -192,12 +192,12 @@ export class Afa {
     }
   }
 
-  /** Look a track up by any id: Spotify, MusicBrainz, ISRC, Apple Music, Deezer, YouTube. */
+  /** Look up a track by any id: Spotify, MusicBrainz, ISRC, Apple Music, Deezer, YouTube. */
   features<F extends Format = undefined>(trackId: string, format?: F): Promise<Shape<F, Features>> {
     return this.#json("GET", `/v1/audio-features/${segment(trackId)}`, { query: { format } });
   }
 
-  /** Look a track up by its names. */
+  /** Look up a track by title and artist. */
   featuresByName<F extends Format = undefined>(
     song: string,
     artist: string,
@@ -206,7 +206,7 @@ export class Afa {
     return this.#json("GET", "/v1/audio-features", { query: { song, artist, format } });
   }
 
-  /** Look up to 100 tracks up; the answer has their order, and null for unknown ones. */
+  /** Look up at most 100 tracks; the answer has their order, and null for unknown ones. */
   batch(
     ids: readonly string[],
     options: Sending & { extended?: boolean; format?: Format } = {},
@@ -215,7 +215,7 @@ export class Afa {
     return this.#json("POST", "/v1/audio-features", { ...options, query: { format: options.format }, json });
   }
 
-  /** Tempo and key of a track alone. */
+  /** Only tempo and key of a track. */
   keyBpm(song: string, artist: string): Promise<Schemas["KeyBpm"]> {
     return this.#json("GET", "/v1/key-bpm", { query: { song, artist } });
   }
@@ -230,7 +230,7 @@ export class Afa {
     return this.#json("GET", `/v1/beatgrid/${segment(trackId)}`, {});
   }
 
-  /** Bars, beats, sections and segments of a track, or of an own job by its id. */
+  /** Bars, beats, sections and segments of a track, or of your own job by its id. */
   analysis(trackId: string): Promise<Schemas["TrackAnalysis"]> {
     return this.#json("GET", `/v1/analysis/${segment(trackId)}`, {});
   }
@@ -248,12 +248,12 @@ export class Afa {
     return this.#json("POST", "/v1/similar", { ...options, json: wanted });
   }
 
-  /** Tracks of the library that sound as words say, where the service has a model that reads text. */
+  /** Tracks of the library that match a description, if the service has a model that reads text. */
   similarToText(text: string, filters: Query = {}): Promise<Schemas["SimilarList"]> {
     return this.#json("GET", "/v1/similar", { query: { ...filters, text } });
   }
 
-  /** The embeddings of up to 32 assets and public addresses alone, in their order. */
+  /** Only the embeddings of up to 32 assets and public addresses, in their order. */
   async embed(
     files: readonly ({ asset_id: string } | string)[],
     options: Sending & { embeddingModel?: string } = {},
@@ -273,7 +273,7 @@ export class Afa {
     return this.#json("GET", "/v1/models", {});
   }
 
-  /** A way from one track to another through the library. */
+  /** A path from one track to another through the library. */
   path(from: string, to: string, n = 10): Promise<Schemas["SimilarList"]> {
     return this.#json("GET", "/v1/path", { query: { from, to, n } });
   }
@@ -283,12 +283,12 @@ export class Afa {
     return this.#json("POST", "/v1/bpm", { ...options, query: tempo(options), audio });
   }
 
-  /** Who a recording is, from three seconds or more of it. */
+  /** Identify a recording from three seconds or more of it. */
   identify(audio: Audio, options: Sending = {}): Promise<Schemas["Identification"]> {
     return this.#json("POST", "/v1/identify", { ...options, audio, asForm: true });
   }
 
-  /** Keep audio for a day (a week on pro and scale), to be named instead of sent again. */
+  /** Keep audio for a day (a week on pro and scale), to name it instead of sending again. */
   uploadAsset(audio: Audio, options: Sending = {}): Promise<Schemas["AssetUpload"]> {
     return this.#json("POST", "/v1/assets/upload", { ...options, audio });
   }
@@ -311,7 +311,7 @@ export class Afa {
     return this.#items("/v1/library", { ...query, limit: pageSize });
   }
 
-  /** Your library on a plane, where tracks that sound alike lie together. */
+  /** Your library as a map, on which tracks that sound alike are close together. */
   libraryMap(): Promise<Schemas["LibraryMapBody"]> {
     return this.#json("GET", "/v1/library/map", {});
   }
@@ -325,12 +325,12 @@ export class Afa {
     return this.#json("GET", `/v1/library/${segment(trackId)}`, {});
   }
 
-  /** The picture that a track's file has in its tags. */
+  /** The picture in the tags of a track's file. */
   async libraryCover(trackId: string): Promise<Blob> {
     return (await this.#send("GET", `/v1/library/${segment(trackId)}/cover`, {})).body;
   }
 
-  /** Add a track, by an asset or a public address, and what you know of it; a job analyses it. */
+  /** Add a track by an asset or a public address, with what you know about it; a job analyses it. */
   addToLibrary(
     track: Partial<Schemas["LibraryAddRequest"]>,
     options: Sending & Tempo = {},
@@ -338,7 +338,7 @@ export class Afa {
     return this.#json("POST", "/v1/library", { ...options, query: tempo(options), json: track });
   }
 
-  /** Fields that are left away stay, null forgets one, `ids` are added. */
+  /** Change a track: fields left out stay, null clears a field, `ids` are added. */
   changeLibraryTrack(
     trackId: string,
     changes: Partial<Schemas["LibraryChangeRequest"]>,
@@ -346,7 +346,7 @@ export class Afa {
     return this.#json("PATCH", `/v1/library/${segment(trackId)}`, { json: changes });
   }
 
-  /** Forget a track and everything that was heard in it. */
+  /** Remove a track and all results of its analysis. */
   async removeFromLibrary(trackId: string): Promise<void> {
     await this.#send("DELETE", `/v1/library/${segment(trackId)}`, {});
   }
@@ -515,7 +515,7 @@ export interface WebhookMessage {
 /**
  * Read a message that was posted to your webhook, if the service signed it (Standard Webhooks).
  *
- * @param body Of the request, as it came.
+ * @param body The body of the request, as it came.
  */
 export async function verifyWebhook(
   secret: string,
