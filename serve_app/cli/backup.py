@@ -41,7 +41,7 @@ def backup(
 
     The service keeps running. The backup holds the secret that API keys are derived with, and the
     local service's own keys. A folder is closed to other users; you must keep a bucket private.
-    It leaves out checkpoints, the catalog, the fingerprint index, and settings that are secrets. A
+    Left out are checkpoints, the catalog, the fingerprint index, and settings that are secrets. A
     backup without manifest.json is unfinished and cannot be restored.
     """
     started, url = time.monotonic(), url_of(place)

@@ -86,8 +86,8 @@ def import_command(
     """Replace the catalog with the rows of these files; running services follow by themselves.
 
     With AFA_SHARED they follow what you publish. If the command was stopped or killed, give it
-    again: it continues from there. Audio must be below the folder of its catalog file, or at a
-    public web address.
+    again: it continues from there. Without --audio-anywhere, audio must be below the folder of its
+    catalog file, or at a public web address.
     """
     with (
         told(CatalogFileError, CatalogBusyError),
