@@ -7,7 +7,7 @@
     for track in afa.Analyzer(device="cuda").stream(paths): ...
     similar = afa.Library().similar(track)
 
-Importing it is quick: networks and torch are loaded when the first track is analysed.
+Importing afa is quick: networks and torch are loaded when the first track is analysed.
 """
 
 from collections.abc import Iterable
@@ -41,10 +41,10 @@ def _analyzer() -> Analyzer:
 
 
 def analyze(path: str | PathLike[str]) -> Track:
-    """Analyse a file with the checkpoints that this machine is set to; see `Analyzer.analyze`."""
+    """Analyse a file with this machine's default checkpoints; see `Analyzer.analyze`."""
     return _analyzer().analyze(path)
 
 
 def embed(paths: Iterable[str | PathLike[str]]) -> Vector:
-    """Give the embeddings of files, a row each; see `Analyzer.embed`."""
+    """Return the embeddings of files, one row each; see `Analyzer.embed`."""
     return _analyzer().embed(paths)

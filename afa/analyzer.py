@@ -17,17 +17,19 @@ PathName = str | PathLike[str]
 class Analyzer:
     """Loads the checkpoints once and analyses files with them.
 
-    Checkpoints are looked for where the service looks (``AFA_MODEL_DIR``), under its licence policy
-    (``AFA_MODEL_LICENCES``). They are fetched by ``afa models pull``, not by this.
+    The analyser reads checkpoints from the service's model folder (``AFA_MODEL_DIR``), under the
+    service's licence policy (``AFA_MODEL_LICENCES``). It does not fetch them: ``afa models pull``
+    does.
 
     Args:
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; None means as ``AFA_DEVICE`` says.
-        models: Role to model id, where not the default; `afa models list` shows them.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; None means the value of ``AFA_DEVICE``.
+        models: Model ids by role, for roles that should not use their default; `afa models list`
+            shows them.
 
     Raises:
-        ModelError: A checkpoint is not known, not here, or not what its card says; or one is named
-            while a card of the operator's is malformed.
-        MachineError: There is no such device, it broke, or it has no memory for the networks.
+        ModelError: A checkpoint is unknown, missing here, or not what its card says; or you named
+            a model and one of the operator's cards is malformed.
+        MachineError: The device does not exist, failed, or has too little memory for the networks.
     """
 
     def __init__(self, device: str | None = None, models: Mapping[str, str] | None = None) -> None:
@@ -43,7 +45,7 @@ class Analyzer:
         settings = Settings()
         model_dir = settings.resolved_model_dir()
         self.device = device_here(device or settings.device)
-        # Who names a model is told why its card is none; the defaults do not hang on others' cards.
+        # If a model is named, a malformed card is an error. The defaults do not need those cards.
         known = known_cards if models else usable_cards
         try:
             cards = choose_cards(known(model_dir), settings.model_licences, models)
@@ -63,8 +65,9 @@ class Analyzer:
         """Analyse a file.
 
         Raises:
-            AudioError: It cannot be read or analysed, or the device has no memory for it.
-            MachineError: The device broke.
+            AudioError: The file cannot be read or analysed, or the device has too little memory
+                for it.
+            MachineError: The device failed.
         """
         from afa.device import no_memory_for, on_device
         from afa.reading import read
@@ -89,14 +92,14 @@ class Analyzer:
     def stream(self, paths: Iterable[PathName]) -> Iterator[Track | AudioError]:
         """Analyse many files, batched across them.
 
-        Files are read ahead while results are taken. A file that cannot be analysed gives its
-        `AudioError`, not raised, and the others go on.
+        Files are read ahead while you take results. If a file cannot be analysed, its `AudioError`
+        is yielded, not raised, and the other files go on.
 
         Args:
-            paths: Any number; they are taken as they are needed.
+            paths: Any number of paths, read from the iterable as needed.
 
         Yields:
-            Each track when it is done, which need not be in their order.
+            Each track as soon as it is done, not necessarily in the order of the paths.
         """
         from afa.streaming import stream
         from pipelines.analysis.merge import merge
@@ -114,13 +117,14 @@ class Analyzer:
                 yield Track.of(path, merge(duration_s, rhythm_and_key, mood, vector))
 
     def embed(self, paths: Iterable[PathName]) -> Vector:
-        """Give the embeddings of files alone, which takes a fraction of the time.
+        """Return only the embeddings of files, which takes a fraction of the time.
 
         Returns:
-            float32 ``[n, 768]``, a row for each path in their order, of norm 1 (zeros for silence).
+            float32 ``[n, 768]``, one row per path in the given order, of norm 1 (zeros for
+            silence).
 
         Raises:
-            AudioError: One of them cannot be analysed.
+            AudioError: One of the files cannot be analysed.
         """
         from afa.streaming import stream
 

@@ -13,14 +13,14 @@ from models.checkpoints.cards import CardError, ModelCard, parse_cards
 logger = logging.getLogger(__name__)
 
 OWN_CARDS = "cards.yaml"
-"""Cards of the operator's own checkpoints, in the model folder; written like ours."""
+"""Cards of the operator's own checkpoints, in the model folder; same format as ours."""
 
 
 def known_cards(model_dir: Path) -> dict[str, ModelCard]:
-    """Give every card: those that come with afa, and the operator's own.
+    """Return every card: those that come with afa, and the operator's own.
 
     Raises:
-        CardError: A card is malformed, or has an id that is taken.
+        CardError: A card is malformed, or its id is already in use.
     """
     cards, faults = _read(model_dir)
     if faults:
@@ -29,17 +29,17 @@ def known_cards(model_dir: Path) -> dict[str, ModelCard]:
 
 
 def usable_cards(model_dir: Path) -> dict[str, ModelCard]:
-    """Give every card as `known_cards`, for a service: what is malformed is logged and left out."""
+    """Return every card as `known_cards` does, but log malformed cards and leave them out."""
     cards, faults = _read(model_dir)
     _log(faults)
     return cards
 
 
 def read_cards(path: Path) -> dict[str, ModelCard]:
-    """Read a file of cards, whose parts may be cards that come with afa.
+    """Read a file of cards; the parts of a card may be cards that come with afa.
 
     Raises:
-        CardError: It is none, or a card in it is malformed or has an id that is taken.
+        CardError: It is not a file of cards, or a card is malformed or has an id in use.
     """
     try:
         return parse_cards(_table(path), _shipped())
@@ -49,7 +49,7 @@ def read_cards(path: Path) -> dict[str, ModelCard]:
 
 @lru_cache(maxsize=8)
 def _log(faults: tuple[str, ...]) -> None:
-    """Log what is wrong with cards, once and not at every request."""
+    """Log what is wrong with cards, once instead of at every request."""
     for fault in faults:
         logger.error("left out: %s", fault)
 
@@ -60,7 +60,7 @@ def _shipped() -> dict[str, ModelCard]:
 
 
 def _read(model_dir: Path) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
-    """Give the cards, and what is wrong with others of the operator's."""
+    """Return the valid cards, and what is wrong with the operator's other cards."""
     path = model_dir / OWN_CARDS
     try:
         changed_ns = path.stat().st_mtime_ns
@@ -73,7 +73,7 @@ def _read(model_dir: Path) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
 
 @lru_cache(maxsize=8)
 def _parsed(path: Path, changed_ns: int) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
-    del changed_ns  # part of the key: a changed file is read again
+    del changed_ns  # part of the cache key: a changed file is read again
     try:
         table = _table(path)
     except CardError as error:
@@ -92,7 +92,7 @@ def _table(path: Path) -> dict[str, Any]:
         table = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except UnicodeDecodeError as error:
         raise CardError(f"{path} is not UTF-8") from error
-    except (yaml.YAMLError, ValueError) as error:  # the latter of a day that is in no calendar
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         at = getattr(error, "problem_mark", None)
         where = "" if at is None else f" in line {at.line + 1}"
         raise CardError(f"{path} is not YAML{where}") from error

@@ -12,21 +12,21 @@ import torch
 from afa.errors import AudioError, MachineError
 from pipelines.batching.device import is_device_fault, is_out_of_memory
 
-# OpenMP's threads do not outlive a fork, and whoever asks for several would wait for ever.
+# OpenMP's threads do not survive a fork: a child that asked for several would wait for ever.
 os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def resolve_device(device: str) -> torch.device:
-    """Turn ``auto`` into the device of this process: a GPU where there is one that serves."""
+    """Turn ``auto`` into the device of this process: a GPU if there is a usable one."""
     if device != "auto":
         return torch.device(device)
     return torch.device("cuda" if torch.cuda.is_available() and not age_fault() else "cpu")
 
 
 def age_fault(index: int = 0) -> str:
-    """Say that a card is older than what this torch was built for; "" where it is not.
+    """Return why a GPU is too old for this build of torch; "" if it is not.
 
-    CUDA finds such a card, and every kernel fails on it.
+    CUDA finds such a GPU, but every kernel fails on it.
     """
     built_for = re.findall(r"\bsm_(\d+)", " ".join(torch.cuda.get_arch_list()))
     least = min(map(int, built_for), default=0)
@@ -40,7 +40,7 @@ def age_fault(index: int = 0) -> str:
 
 
 def device_here(name: str) -> torch.device:
-    """Give a device that takes work.
+    """Return a device that works.
 
     Args:
         name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
@@ -62,10 +62,10 @@ def device_here(name: str) -> torch.device:
 
 @contextmanager
 def on_device() -> Iterator[None]:
-    """Hear a file.
+    """Analyse a file inside this block.
 
     Raises:
-        MachineError: The device broke, under which every other file would fail.
+        MachineError: The device failed; every other file would fail on it too.
     """
     try:
         yield
@@ -78,10 +78,10 @@ def on_device() -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Bring networks to a device.
+    """Load networks onto a device inside this block.
 
     Raises:
-        MachineError: It broke, or has no memory for them.
+        MachineError: The device failed, or has too little memory for the networks.
     """
     try:
         with on_device():
@@ -93,5 +93,5 @@ def loading() -> Iterator[None]:
 
 
 def no_memory_for(path: Path) -> AudioError:
-    """Make the error of a file for which the device has no memory."""
+    """Return the error for a file for which the device has too little memory."""
     return AudioError(path, "audio_too_long", "the device has no memory for it beside what it has")

@@ -2,9 +2,9 @@
 
 AfaError
 ├── AudioError     a file cannot be read or analysed: ``path``, ``code``
-├── ModelError     a checkpoint is not known, not here, or not what its card says
+├── ModelError     a checkpoint is unknown, missing here, or not what its card says
 ├── MachineError   the decoder or the device does not work on this machine
-└── LibraryError   a library cannot be opened, or does not have what is asked for
+└── LibraryError   a library cannot be opened, or lacks what you asked for
 """
 
 from pathlib import Path
@@ -18,9 +18,9 @@ class AudioError(AfaError):
     """A file cannot be read or analysed.
 
     Attributes:
-        path: Which.
-        code: As the service says it: ``unprocessable_audio``, ``audio_too_short``,
-            ``audio_too_long``; ``unreadable`` where there is no file to read.
+        path: The file.
+        code: The service's error code: ``unprocessable_audio``, ``audio_too_short`` or
+            ``audio_too_long``; ``unreadable`` if there is no file to read.
     """
 
     def __init__(self, path: Path, code: str, message: str) -> None:
@@ -34,7 +34,7 @@ class AudioError(AfaError):
 
 
 class ModelError(AfaError):
-    """A checkpoint is not known, not here, or not what its card says."""
+    """A checkpoint is unknown, missing here, or not what its card says."""
 
 
 class MachineError(AfaError):
@@ -42,4 +42,4 @@ class MachineError(AfaError):
 
 
 class LibraryError(AfaError):
-    """A library cannot be opened, or does not have what is asked for."""
+    """A library cannot be opened, or lacks what you asked for."""

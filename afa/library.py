@@ -1,7 +1,7 @@
 """The library that `afa scan` fills and the service answers from, in this process.
 
-Its code is the service's own and is imported when a library is opened, so that `import afa` stays
-quick and needs none of it (decision 0033).
+It uses the service's own code, imported only when a library is opened, so that `import afa` stays
+quick and does not need that code (decision 0033).
 """
 
 import asyncio
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 OPERATOR = ""
 OWNERS = (OPERATOR,)
-"""As `serve_app.library.track.OPERATOR`: whose tracks every key may see."""
+"""The owners whose tracks every key may see, as in `serve_app.library.track.OPERATOR`."""
 
 SHOWN = 20
 COLUMNS = ("artist", "title", "album", "year", "tempo", "key", "camelot")
@@ -48,14 +48,14 @@ class LibraryTrack:
     """A track of a library: one recording, however many files hold it.
 
     Attributes:
-        id: The library's own, ``trk_…``.
-        ids: ``mbid``, ``isrc``, ``spotify_id`` and so on to the identifier, where it is known.
-        paths: Its files, as they were last seen.
-        tags: The owner's words, genres, and what was clearly heard.
-        duration_s: Length in seconds; None before the analysis, as what follows.
-        tempo: BPM; 0 when there is no beat.
-        key: Such as ``A minor``; None when there is none.
-        camelot: Its name on the Camelot wheel.
+        id: The library's own identifier, ``trk_…``.
+        ids: The known identifiers by kind: ``mbid``, ``isrc``, ``spotify_id`` and so on.
+        paths: Its files, where they were last seen.
+        tags: The owner's tags, the genres, and tags with high scores in the analysis.
+        duration_s: Length in seconds; None before the analysis, like the attributes below.
+        tempo: BPM; 0 if there is no beat.
+        key: Such as ``A minor``; None if there is none.
+        camelot: The key's name on the Camelot wheel.
     """
 
     id: str
@@ -93,14 +93,15 @@ class Library:
         library.add("song.mp3")
         library.table().to_pandas()
 
-    A service or a scan may use the same library meanwhile; what they write is seen at once.
+    A service or a scan may use the same library at the same time; you see what they write at once.
 
     Args:
-        data_dir: The data folder of the installation; None means as ``AFA_DATA_DIR`` says, and then
-            ``AFA_LIBRARY`` counts too. One that is not there is made, with an empty library.
+        data_dir: The data folder of the installation; None means the value of ``AFA_DATA_DIR``,
+            and then ``AFA_LIBRARY`` counts too. If the folder does not exist, it is created with
+            an empty library.
 
     Raises:
-        LibraryError: It cannot be opened.
+        LibraryError: The library cannot be opened.
     """
 
     def __init__(self, data_dir: str | PathLike[str] | None = None) -> None:
@@ -132,7 +133,7 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Close its files; nothing more can be asked."""
+        """Close the library's files; it cannot be queried any more."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -141,14 +142,14 @@ class Library:
         return self._followed().count(OWNERS)
 
     def __iter__(self) -> Iterator[LibraryTrack]:
-        """Go through all tracks, newest first."""
+        """Iterate over all tracks, newest first."""
         return map(_described, self._followed().all(OWNERS))
 
     def __getitem__(self, track_id: str) -> LibraryTrack:
-        """Give the track of an identifier in any form that look-ups take.
+        """Return the track with an identifier, in any form that look-ups accept.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no such track.
         """
         found = self.get(track_id)
         if found is None:
@@ -156,7 +157,7 @@ class Library:
         return found
 
     def get(self, track_id: str) -> LibraryTrack | None:
-        """Give the track of an identifier in any form that look-ups take, or None."""
+        """Return the track with an identifier, in any form that look-ups accept, or None."""
         stored = self._stored(track_id)
         return None if stored is None else _described(stored)
 
@@ -170,18 +171,19 @@ class Library:
         tags: Sequence[str] = (),
         limit: int = 50,
     ) -> list[LibraryTrack]:
-        """Find tracks, newest first; what is left away asks for nothing.
+        """Find tracks, newest first; filters that you leave out match every track.
 
         Args:
-            text: Words of artist, title, album or tags, all of them; the last may be a beginning.
-            tempo: BPM from, to; None at an open end.
-            year: Of the release, likewise.
-            key: Camelot name (1A to 12B), or several of which any will do.
-            tags: All of them.
-            limit: How many at most; 1 or more.
+            text: Words from artist, title, album or tags. All must match; the last may be the
+                beginning of a word.
+            tempo: Lowest and highest BPM; None leaves an end open.
+            year: First and last year of release, likewise.
+            key: A Camelot name (1A to 12B), or several, any of which may match.
+            tags: Tags that the track must have, all of them.
+            limit: Most tracks to return; 1 or more.
 
         Raises:
-            ValueError: Something that no track can be.
+            ValueError: No track can match a filter, or the limit is below 1.
         """
         _check_count("limit", limit)
         query = _query(text, tempo, year, key, tags)
@@ -196,18 +198,18 @@ class Library:
         key: str | Sequence[str] = (),
         tags: Sequence[str] = (),
     ) -> list[Similar]:
-        """Find the tracks that sound most like one, nearest first, each recording once.
+        """Find the tracks that sound most like a track, nearest first, each recording once.
 
         Args:
-            track: Of this library, an identifier of one, or one that `Analyzer.analyze` gave.
-            n: How many at most; 1 or more.
-            tempo: BPM from, to; this and what follows as of `search`.
-            key: Camelot name, or several.
-            tags: All of them.
+            track: A track of this library, an identifier of one, or a result of `Analyzer.analyze`.
+            n: Most tracks to return; 1 or more.
+            tempo: Lowest and highest BPM; this and the filters below work as in `search`.
+            key: A Camelot name, or several.
+            tags: Tags that a track must have, all of them.
 
         Raises:
-            LibraryError: It is not known here, has no analysis, or is silent.
-            ValueError: Something that no track can be.
+            LibraryError: The track is not in this library, has no analysis, or is silent.
+            ValueError: No track can match a filter, or ``n`` is below 1.
         """
         from serve_app.domain.errors import AfaError
         from serve_app.services.similar.neighbours import LibraryNeighbours
@@ -232,16 +234,17 @@ class Library:
         return [Similar(_described(one.track), one.distance) for one in found]
 
     def add(self, path: str | PathLike[str], analyzer: Analyzer | None = None) -> LibraryTrack:
-        """Bring a file into the library as `afa scan` does, and give its track.
+        """Add a file to the library as `afa scan` does, and return its track.
 
-        What is known is not analysed again; another copy of a recording joins its track.
+        A file that is already known is not analysed again; another copy of a recording joins its
+        track.
 
         Args:
             path: An audio file. It stays where it is.
-            analyzer: Analyses it; a new one by default, so give one to add many.
+            analyzer: Analyses the file. By default a new one is made; pass one to add many files.
 
         Raises:
-            AudioError: It cannot be read or analysed.
+            AudioError: The file cannot be read or analysed.
         """
         from serve_app.library.rows import location_term
         from serve_app.services.scan.landmarks import LandmarkIndex
@@ -250,7 +253,7 @@ class Library:
         from serve_app.services.scan.scan import Scan
 
         path = absolute(Path(path))
-        if os.path.isdir(path):  # Path.is_dir fails on too long a name
+        if os.path.isdir(path):  # Path.is_dir raises if the name is too long
             raise AudioError(path, "unreadable", "is a folder; `afa scan` takes folders")
         found = listed(path)
         if isinstance(found, Trouble):
@@ -259,7 +262,7 @@ class Library:
         naming = Naming.open(self._files.catalog_dir, self._files.fingerprint_dir)
         landmarks = LandmarkIndex(self._files.fingerprint_dir)
         scan = Scan(self._stores, engine, naming, landmarks, lambda _location, _outcome: None)
-        with ThreadPoolExecutor(1) as pool:  # a notebook has an event loop of its own
+        with ThreadPoolExecutor(1) as pool:  # a notebook already runs an event loop
             pool.submit(asyncio.run, scan.run([(SingleFile(path), [found])])).result()
         if engine.error is not None:
             raise engine.error
@@ -268,17 +271,17 @@ class Library:
         return _described(self._stores.of_term(location_term(str(path)), OPERATOR)[0])
 
     def embeddings(self, tracks: Iterable[LibraryTrack], model: str | None = None) -> Vector:
-        """Give the embeddings of tracks.
+        """Return the embeddings of tracks.
 
         Args:
-            tracks: Of this library.
-            model: Whose; by default that of the first track's last analysis.
+            tracks: Tracks of this library.
+            model: The model that made them; by default that of the first track's last analysis.
 
         Returns:
-            float32 ``[n, 768]``, a row of norm 1 for each track in their order.
+            float32 ``[n, 768]``, one row of norm 1 per track in the given order.
 
         Raises:
-            LibraryError: The model made none of one of them.
+            LibraryError: One of the tracks has no embedding by this model.
         """
         from serve_app.services.similar.search import models_of
 
@@ -294,7 +297,7 @@ class Library:
         return np.array([known[one] for one in wanted], np.float32)
 
     def table(self, tracks: Iterable[LibraryTrack] | None = None) -> "pa.Table":
-        """Give tracks, or all, as an Arrow table, a row each; ``.to_pandas()`` turns it over."""
+        """Return tracks (by default all) as an Arrow table; ``.to_pandas()`` converts it."""
         import pyarrow as pa
 
         text, number = pa.string(), pa.float64()
@@ -339,7 +342,7 @@ class Library:
         return self._stores.get(hits[0].track_id) if hits else None
 
     def _analysed(self, track: LibraryTrack | str) -> "Stored":
-        """Give what is stored of a track that has an embedding."""
+        """Return the stored form of a track that has an embedding."""
         name = track if isinstance(track, str) else track.id
         stored = self._stored(name)
         if stored is None:
@@ -353,7 +356,7 @@ class Library:
 
 
 class _Engine:
-    """Analyses for a scan; keeps what a file was refused for."""
+    """Analyses files for a scan; keeps the error of a refused file."""
 
     n_at_once = 1
 

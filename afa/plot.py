@@ -1,6 +1,6 @@
 """Draw an analysis: waveform with sections, bars and loudness, chroma with its scale, attributes.
 
-What would be a blur is left out: beats of a long track, bars of a very long one.
+Lines that would blur are left out: the beats of a long track, the bars of a very long one.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ COLUMNS = 2000
 SAVED_DPI = 110
 SHOWN_DPI = 60
 MOST_LINES = 160
-"""Across a picture; more of them run together."""
+"""Vertical lines in a picture; more would run together."""
 
 SHOWN_TAGS = 7
 STRONG = 0.6
 LOUDNESS_SPAN_DB = 40.0
 LEVELS, LEVEL_STEPS = 60, 20
-"""Points of the curve of loudness, and places over which each is a mean."""
+"""Points of the loudness curve, and how many samples are averaged into each."""
 
 FLATS = ("C", "D♭", "D", "E♭", "E", "F", "G♭", "G", "A♭", "A", "B♭", "B")
 MAJOR = (0, 2, 4, 5, 7, 9, 11)
@@ -36,7 +36,7 @@ MINOR = (0, 2, 3, 5, 7, 8, 10)
 
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """Of a light or a dark ground."""
+    """Colours for a light or a dark background."""
 
     ground: str
     text: str
@@ -62,7 +62,7 @@ DARK = Colours(
 
 
 class Picture(Figure):
-    """A figure that a notebook shows; `savefig` writes it to a file, SVG and PDF too."""
+    """A figure that a notebook shows; `savefig` writes it to a file, also as SVG or PDF."""
 
     def _repr_png_(self) -> bytes:
         png = BytesIO()
@@ -77,9 +77,9 @@ def draw(
 
     Args:
         waveform: The audio.
-        features: What was found in it.
+        features: Its analysis.
         title: Its name.
-        is_dark: On a dark ground.
+        is_dark: Whether the background is dark.
     """
     colours = DARK if is_dark else LIGHT
     figure = Picture(figsize=(13, 8), dpi=SAVED_DPI, layout="constrained")
@@ -95,7 +95,7 @@ def draw(
     _draw_wave(wave, waveform, features, colours)
     _draw_chroma(chroma, features, colours)
     values = [100 * getattr(features, name) for name in ATTRIBUTES]
-    names = [name.replace("valence", "happiness") for name in ATTRIBUTES]  # as the API has it
+    names = [name.replace("valence", "happiness") for name in ATTRIBUTES]  # the API's name
     _draw_rows(attributes, names, values, "%.0f", colours)
     attributes.set(xlim=(0, 112))
     attributes.set_title("attributes, 0 to 100", loc="left", color=colours.text)
@@ -204,7 +204,7 @@ def _quieten(axes: Axes, colours: Colours) -> None:
 
 
 def _names(features: TrackFeatures) -> Sequence[str]:
-    """Name the notes as the key writes them: with flats on the left of the circle of fifths."""
+    """Return note names as the key writes them: flats on the left of the circle of fifths."""
     if features.key < 0:
         return PITCH_CLASSES
     relative_major = (features.key + (0 if features.mode == 1 else 3)) % 12

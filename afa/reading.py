@@ -1,4 +1,4 @@
-"""Files on their way in: decoded behind the same walls as strangers' uploads."""
+"""Reading of files: they are decoded in the same sandbox as strangers' uploads."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ def read(path: Path) -> Waveform:
     """Decode a file.
 
     Raises:
-        AudioError: It is not there, or not fit for analysis.
-        MachineError: Nothing can be decoded on this machine.
+        AudioError: The file is missing, or cannot be analysed.
+        MachineError: This machine cannot decode any file.
     """
     try:
         return decode(path, LIMITS)

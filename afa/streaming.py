@@ -1,8 +1,8 @@
-"""Many files at once: read ahead, batched across files, given as each is done.
+"""Analysis of many files at once: read ahead, batched across files, each yielded when done.
 
-The event loop that batching needs runs in a thread of its own, so that this works in a notebook,
-which has one already. Invariant: while nobody takes results, at most `AHEAD` of them wait and no
-further file is begun.
+Batching needs an event loop. It runs in its own thread, so that this also works in a notebook,
+which already runs one. Invariant: while nobody takes results, at most `AHEAD` of them wait and no
+further file is started.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ Run = tuple[asyncio.AbstractEventLoop, asyncio.Task[None] | None]
 def stream(
     step: Step[R], device: torch.device, paths: Iterable[Path]
 ) -> Iterator[tuple[Path, tuple[float, R] | AudioError]]:
-    """Run a step over files; give each file's length in seconds and result, or its error.
+    """Run a step over files; yield each file's length in seconds and result, or its error.
 
     Raises:
         MachineError: The decoder or the device does not work.
@@ -76,7 +76,7 @@ def stream(
 
 
 def _cancel(runs: list[Run]) -> None:
-    """End the analysis of what nobody waits for any longer."""
+    """Cancel the analysis of files that nobody waits for any longer."""
     for loop, task in runs:
         with suppress(RuntimeError):  # the loop has ended
             if task is not None:
@@ -102,7 +102,7 @@ async def _run(
         return duration_s, await batched.complete(prepared)
 
     try:
-        # Putting into a full queue halts the whole loop: that is what holds the reading back.
+        # Putting into a full queue blocks the whole loop: this keeps reading from running ahead.
         await backfill(
             paths,
             prepare,

@@ -1,4 +1,4 @@
-"""What is said of a track, as a notebook wants it: arrays, names, a table, a picture."""
+"""The analysis of a track, in forms for a notebook: arrays, names, a table, a picture."""
 
 from dataclasses import dataclass
 from html import escape
@@ -22,22 +22,23 @@ SHOWN_TAGS = 8
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A track that was analysed.
+    """An analysed track.
 
     Attributes:
         path: Its file.
         duration_s: Length in seconds.
-        tempo: BPM; 0 when there is no beat.
-        beats: Seconds of every beat, ascending.
-        downbeats: Those that begin a bar.
+        tempo: BPM; 0 if there is no beat.
+        beats: Times of all beats in seconds, ascending.
+        downbeats: Times of the beats that begin a bar.
         time_signature: Beats in a bar.
-        key: Such as ``A minor``; None when there is none.
-        camelot: Its name on the Camelot wheel.
+        key: Such as ``A minor``; None if there is none.
+        camelot: The key's name on the Camelot wheel.
         loudness_lufs: Integrated loudness (BS.1770-4); silence is -70.
         attributes: Energy, danceability, valence and so on, each 0 to 1.
-        tags: Tag to score, 0 to 1, by falling score.
-        embedding: float32 ``[768]`` of norm 1 (zeros for silence); compare those of one model only.
-        models: Role to the id of the checkpoint that made it.
+        tags: Score of each tag, 0 to 1, highest first.
+        embedding: float32 ``[768]`` of norm 1 (zeros for silence); compare only embeddings of the
+            same model.
+        models: Id of the checkpoint that was used for each role.
         record: Everything else: confidences (also of attributes), mix points, chords, segments,
             sections.
     """
@@ -59,7 +60,7 @@ class Track:
 
     @classmethod
     def of(cls, path: Path, record: TrackFeatures) -> Self:
-        """Make it of the record that the steps merged into."""
+        """Make a track from the record that the analysis steps merged into."""
         name, mode = pitch_class(record.key), mode_name(record.mode)
         return cls(
             path=path,
@@ -101,7 +102,7 @@ class Track:
         """Draw waveform and beats, chroma and key, and the attributes; the file is read again.
 
         Raises:
-            AudioError: The file is not there any longer.
+            AudioError: The file can no longer be read.
         """
         from afa.plot import draw
         from afa.reading import read
