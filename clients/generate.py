@@ -1,7 +1,7 @@
-"""Write what the clients take from the service: `python -m clients.generate`, or `make clients`.
+"""Generate what the clients take from the service: `python -m clients.generate`, or `make clients`.
 
-From the OpenAPI document come the Python client's types and, by its own command, the TypeScript
-client's. The blocking Python client is the asynchronous one with other words.
+The Python client's types are made from the OpenAPI document; so are the TypeScript client's, by its
+own command. The blocking Python client is the asynchronous one with some words replaced.
 """
 
 import json
@@ -39,7 +39,7 @@ BLOCKING = {
     "await ": "",
 }
 
-HEAD = '''"""What the service answers; written by `make clients` from its OpenAPI document."""
+HEAD = '''"""The service's answers; written by `make clients` from its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Answer(BaseModel):
 
 
 def document() -> dict[str, Any]:
-    """Give the OpenAPI document of the service, as a stranger's machine would have it."""
+    """Return the service's OpenAPI document, with the default public address."""
     url = str(Settings.model_fields["public_url"].default)
     return describe(url, Tiers(load_table("tiers"))).openapi()
 
 
 def answered(described: dict[str, Any]) -> list[str]:
-    """Name the schemas that answers of `/v1` are made of, in the document's order."""
+    """Return the names of the schemas in answers of `/v1`, in the document's order."""
     schemas = described["components"]["schemas"]
     wanted: set[str] = set()
     waiting = [
@@ -133,7 +133,7 @@ def python_models(described: dict[str, Any]) -> str:
 
 
 def blocking_client() -> str:
-    """Write the blocking client: the asynchronous one with other words."""
+    """Write the blocking client: the asynchronous one with some words replaced."""
     text = (PYTHON / "async_client.py").read_text(encoding="utf-8")
     for word, other in BLOCKING.items():
         text = text.replace(word, other)
@@ -141,9 +141,9 @@ def blocking_client() -> str:
 
 
 def formatted(text: str) -> str:
-    """Give Python code as `make format` leaves it."""
+    """Return Python code formatted as `make format` would."""
     for command in (["check", "--fix", "--select", "I,F401"], ["format"]):
-        # The name says which settings hold.
+        # The file name decides which settings apply.
         line = [sys.executable, "-m", "ruff", *command, "-q", "-"]
         line += ["--stdin-filename", str(PYTHON / "any.py")]
         done = subprocess.run(line, input=text, capture_output=True, text=True, check=True)  # noqa: S603
@@ -152,13 +152,13 @@ def formatted(text: str) -> str:
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Give every Python file that is written here, with what belongs into it."""
+    """Yield every generated Python file with its content."""
     yield PYTHON / "models.py", python_models(document())
     yield PYTHON / "client.py", blocking_client()
 
 
 def typescript_types(target: Path) -> None:
-    """Write the shapes of bodies for the TypeScript client, with the generator it names."""
+    """Write the TypeScript client's types, with the generator that its package names."""
     with TemporaryDirectory() as folder:
         described = Path(folder) / "openapi.json"
         shapes = document() | {"paths": {}}
@@ -168,7 +168,7 @@ def typescript_types(target: Path) -> None:
 
 
 def main() -> None:
-    """Write them all."""
+    """Write all generated files."""
     for path, content in files():
         path.write_text(content, encoding="utf-8")
     install = ["npm", "--prefix", str(TYPESCRIPT), "ci", "--no-audit", "--no-fund"]

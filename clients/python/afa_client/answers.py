@@ -1,4 +1,4 @@
-"""What comes from the service, and what only stands where it should be."""
+"""Reads the service's answers, and recognises those that something else gave."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 def read(shape: type[Shape], response: httpx.Response, body: bytes | None = None) -> Shape:
-    """Read an answer, or the ``body`` that is a part of it.
+    """Read an answer, or ``body``, a part of it.
 
     Raises:
-        StatusError: It is not the service's, but a proxy's page or the like.
+        StatusError: The answer is not the service's, but a proxy's page or the like.
     """
     try:
         return shape.model_validate_json(response.content if body is None else body)

@@ -1,4 +1,4 @@
-"""The asynchronous client of the two that `clients/generate.py` keeps alike."""
+"""The asynchronous client; `clients/generate.py` keeps both clients in step."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ from afa_client.retries import Retries
 from afa_client.uploads import Asset, Audio, Progress, Upload, open_upload
 
 POLL_S = 20.0
-"""How long the service is asked to wait before it answers that a job still runs."""
+"""How long the service may wait before it answers that a job has not ended."""
 
 LATEST_S = 10.0
-"""So much after the end of a wait a request may be sent again."""
+"""How long after the end of a wait a request may still be sent again."""
 
 TempoRange = tuple[int, int]
 
@@ -68,17 +68,17 @@ TIMEOUT = httpx.Timeout(POLL_S + 40.0, connect=10.0)
 class AsyncClient:
     """The asynchronous client of one service and one API key.
 
-    A request that fails for a temporary reason is sent again, after the time that the service asks
+    A request that fails for a temporary reason is sent again, after the pause that the service asks
     for. Every POST has an idempotency key, so nothing is done or charged twice.
 
     Args:
         base_url: Address of the service, such as ``http://127.0.0.1:8000``.
-        api_key: A key of your account.
-        retries: How often, and how long, a request is tried again.
-        transport: For tests and proxies: what sends the requests, instead of the network.
+        api_key: An API key of your account.
+        retries: How often, and after which pauses, a request is sent again.
+        transport: Sends the requests instead of the network; for tests and proxies.
 
     Raises:
-        ValueError: The key has characters that no request can carry.
+        ValueError: The key is empty, or has characters that no request can carry.
     """
 
     def __init__(
@@ -122,16 +122,16 @@ class AsyncClient:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> JobEnvelope:
-        """Submit audio for analysis; `wait` gives its features.
+        """Submit audio for analysis; `wait` returns its features.
 
         Args:
             audio: A path, the bytes, an open file, or an uploaded asset.
-            include_embedding: Also give the 768-d embedding (tiers pro and scale).
-            embedding_model: Model that makes it, instead of the one in use; see `models`.
-            tempo_range: Look for the tempo between these BPM, so that half or double of it is not
-                chosen: from 40 to 250, the lower first.
-            progress: Called with the bytes sent so far, and the total.
-            idempotency_key: Your own; the same key and request give the same job for a day.
+            include_embedding: Also return the 768-d embedding (tiers pro and scale).
+            embedding_model: The model that makes it, if not the one in use; see `models`.
+            tempo_range: Lowest and highest BPM to search, from 40 to 250, so that half or double
+                the tempo is not chosen.
+            progress: Called with the bytes sent so far, and their total.
+            idempotency_key: Your own; the same key and request return the same job for a day.
         """
         params: dict[str, Any] = {"include_embedding": True} if include_embedding else {}
         response = await self._post_audio(
@@ -152,7 +152,7 @@ class AsyncClient:
         tempo_range: TempoRange | None = None,
         idempotency_key: str | None = None,
     ) -> JobEnvelope:
-        """Submit audio at a public address for analysis; `wait` gives its features."""
+        """Submit audio at a public URL for analysis; `wait` returns its features."""
         body = {"url": url, "include_embedding": include_embedding}
         response = await self._send(
             "POST",
@@ -164,19 +164,19 @@ class AsyncClient:
         return read(JobEnvelope, response)
 
     async def job(self, job_id: str, *, wait_s: float = 0.0) -> JobEnvelope:
-        """Get the progress of a job, now, or when it ends within ``wait_s`` (at most 60)."""
+        """Return a job as it is now, or as soon as it ends within ``wait_s`` (at most 60)."""
         params = {"wait": wait_s} if wait_s else {}
         response = await self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
         return read(JobEnvelope, response)
 
     async def jobs(self, *, page_size: int = 50) -> AsyncIterator[ListedJob]:
-        """Go through your jobs, newest first; pages are read as they are needed."""
+        """Iterate over your jobs, newest first; pages are fetched as needed."""
         async for page in self._pages("/v1/jobs", {"limit": page_size}):
             for job in read(JobList, page).items:
                 yield job
 
     async def delete_job(self, job_id: str) -> None:
-        """Delete a job and its result; one that is still queued is cancelled and refunded."""
+        """Delete a job and its result; a queued job is cancelled and refunded."""
         await self._send("DELETE", f"/v1/jobs/{_segment(job_id)}")
 
     @overload
@@ -194,12 +194,12 @@ class AsyncClient:
         timeout_s: float = 600.0,
         format: Literal["spotify"] | None = None,
     ) -> AnalysisFeatures | SpotifyFeatures:
-        """Wait until a job has ended, and give its features.
+        """Wait until a job has ended, and return its features.
 
         Raises:
             JobFailedError: The analysis failed, and was refunded.
-            JobUnfinishedError: It has not ended after ``timeout_s``.
-            NoAnswerError: The service did not answer then, or for up to 70 s after.
+            JobUnfinishedError: The job has not ended after ``timeout_s``.
+            NoAnswerError: The service did not answer; raised up to 70 s after ``timeout_s``.
         """
         job_id = job if isinstance(job, str) else job.job_id
         end_s = time.monotonic() + timeout_s
@@ -238,7 +238,7 @@ class AsyncClient:
     async def features_by_name(
         self, song: str, artist: str, *, format: Literal["spotify"] | None = None
     ) -> FeaturesAnswer | SpotifyFeatures:
-        """Look up a track by title and artist."""
+        """Look up a track by song and artist."""
         params = {"song": song, "artist": artist} | _format(format)
         return _features(await self._send("GET", "/v1/audio-features", params=params), format)
 
@@ -250,7 +250,7 @@ class AsyncClient:
         format: Literal["spotify"] | None = None,
         idempotency_key: str | None = None,
     ) -> BatchResponse:
-        """Look up at most 100 tracks; the answer has their order, and None for unknown ones."""
+        """Look up as many as 100 tracks; the answer has their order, and None for unknown ones."""
         response = await self._send(
             "POST",
             "/v1/audio-features",
@@ -261,30 +261,30 @@ class AsyncClient:
         return read(BatchResponse, response)
 
     async def key_bpm(self, song: str, artist: str) -> KeyBpm:
-        """Give only tempo and key of a track."""
+        """Return only the tempo and key of a track."""
         params = {"song": song, "artist": artist}
         response = await self._send("GET", "/v1/key-bpm", params=params)
         return read(KeyBpm, response)
 
     async def resolve(self, track_id: str) -> ResolvedTrack:
-        """Give all identifiers of a track."""
+        """Return all identifiers of a track."""
         response = await self._send("GET", f"/v1/resolve/{_segment(track_id)}")
         return read(ResolvedTrack, response)
 
     async def beatgrid(self, track_id: str) -> BeatGridBody:
-        """Give the beats and downbeats of a track."""
+        """Return the beats and downbeats of a track."""
         response = await self._send("GET", f"/v1/beatgrid/{_segment(track_id)}")
         return read(BeatGridBody, response)
 
     async def analysis(self, track_id: str) -> TrackAnalysis:
-        """Give bars, beats, sections and segments of a track, or of your own job by its id."""
+        """Return bars, beats, sections and segments of a track, or of your job with this id."""
         response = await self._send("GET", f"/v1/analysis/{_segment(track_id)}")
         return read(TrackAnalysis, response)
 
     async def similar(
         self, track_id: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
     ) -> SimilarList:
-        """Give tracks that sound like one; ``filters`` are the route's parameters."""
+        """Return tracks that sound like one; ``filters`` are the route's parameters."""
         params = {"n": n, **(filters or {})}
         response = await self._send("GET", f"/v1/similar/{_segment(track_id)}", params=params)
         return read(SimilarList, response)
@@ -292,12 +292,12 @@ class AsyncClient:
     async def similar_to(
         self, wanted: Mapping[str, object], *, idempotency_key: str | None = None
     ) -> SimilarList:
-        """Give tracks that sound like several, or like an embedding.
+        """Return tracks that sound like several, or like an embedding.
 
         Args:
-            wanted: ``seeds`` (an ``id`` or ``asset_id``, and a ``weight``) and ``unlike``, or an
-                ``embedding`` and its ``model``; ``n`` and the filters.
-            idempotency_key: Makes a repeat free.
+            wanted: ``seeds`` (each an ``id`` or ``asset_id``, and a ``weight``) and ``unlike``, or
+                an ``embedding`` and its ``model``; also ``n`` and the filters.
+            idempotency_key: Your own; a repeat with the same key is free.
         """
         response = await self._send(
             "POST",
@@ -310,7 +310,7 @@ class AsyncClient:
     async def similar_to_text(
         self, text: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
     ) -> SimilarList:
-        """Give tracks that match a description, if the service has a model that reads text."""
+        """Return tracks that sound as a text describes, if a model of the service reads text."""
         params = {"text": text, "n": n, **(filters or {})}
         response = await self._send("GET", "/v1/similar", params=params)
         return read(SimilarList, response)
@@ -322,12 +322,12 @@ class AsyncClient:
         embedding_model: str | None = None,
         idempotency_key: str | None = None,
     ) -> list[EmbeddedFile]:
-        """Give only the embeddings of up to 32 files, in their order.
+        """Return only the embeddings of up to 32 files, in their order.
 
         Args:
-            files: Uploaded assets and public addresses.
-            embedding_model: Model that makes them, instead of the one in use.
-            idempotency_key: Makes a repeat free.
+            files: Uploaded assets and public URLs.
+            embedding_model: The model that makes them, if not the one in use.
+            idempotency_key: Your own; a repeat with the same key is free.
         """
         named = [
             {"url": file} if isinstance(file, str) else {"asset_id": file.asset_id}
@@ -343,12 +343,12 @@ class AsyncClient:
         return [read(EmbeddedFile, response, line) for line in response.content.splitlines()]
 
     async def models(self) -> list[ModelBody]:
-        """List the models that the service knows."""
+        """Return the models that the service knows."""
         response = await self._send("GET", "/v1/models")
         return read(ModelList, response).items
 
     async def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
-        """Give a path from one track to another through ``n`` tracks of the library."""
+        """Return ``n`` tracks that lead from one track to another, both included."""
         params = {"from": start, "to": end, "n": n}
         response = await self._send("GET", "/v1/path", params=params)
         return read(SimilarList, response)
@@ -361,7 +361,7 @@ class AsyncClient:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> Bpm:
-        """Give the tempo of audio, at once."""
+        """Return the tempo of audio at once, without a job."""
         params = _tempo_range(tempo_range)
         response = await self._post_audio(
             "/v1/bpm", audio, progress, idempotency_key, params=params
@@ -388,17 +388,17 @@ class AsyncClient:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> AssetUpload:
-        """Keep audio for a day (a week on pro and scale), to name it instead of sending again."""
+        """Store audio for a day (a week on pro and scale), to refer to instead of sending it."""
         response = await self._post_audio("/v1/assets/upload", audio, progress, idempotency_key)
         return read(AssetUpload, response)
 
     async def asset(self, asset_id: str) -> AssetMetadata:
-        """Describe one of your assets."""
+        """Return the metadata of one of your assets."""
         response = await self._send("GET", f"/v1/assets/{_segment(asset_id)}")
         return read(AssetMetadata, response)
 
     async def assets(self, *, page_size: int = 50) -> AsyncIterator[AssetMetadata]:
-        """Go through all your assets, newest first; pages are read as they are needed."""
+        """Iterate over all your assets, newest first; pages are fetched as needed."""
         async for page in self._pages("/v1/assets", {"limit": page_size}):
             for asset in read(AssetListResponse, page).items:
                 yield asset
@@ -422,20 +422,20 @@ class AsyncClient:
         sort: str = "-added",
         page_size: int = 50,
     ) -> AsyncIterator[LibraryTrackBody]:
-        """Go through the tracks that the service keeps for you.
+        """Iterate over your tracks and the operator's in the library.
 
         Args:
-            q: Words of artist, title, album or tags; all must match.
+            q: Words from artist, title, album or tags; all must match.
             tempo_min: Lowest BPM.
             tempo_max: Highest BPM.
-            year_min: Earliest year of the release.
-            year_max: Latest year of the release.
+            year_min: First year of release.
+            year_max: Last year of release.
             energy_min: Lowest energy, 0 to 100.
             energy_max: Highest energy, 0 to 100.
-            key: Camelot names; a track needs one of them.
-            tag: Tags; a track needs all of them.
+            key: Camelot names, any of which may match.
+            tag: Tags that a track must have, all of them.
             sort: ``added``, ``name``, ``tempo``, ``key`` or ``energy``; with ``-`` descending.
-            page_size: Tracks read at once.
+            page_size: Tracks to fetch at once.
         """
         bounds = {
             "tempo_min": tempo_min,
@@ -454,7 +454,7 @@ class AsyncClient:
                 yield track
 
     async def library_map(self) -> LibraryMapBody:
-        """Give your library as a map, on which tracks that sound alike are close together."""
+        """Return your library as points on a plane; tracks that sound alike lie together."""
         response = await self._send("GET", "/v1/library/map")
         return read(LibraryMapBody, response)
 
@@ -465,12 +465,12 @@ class AsyncClient:
         *,
         key_format: Literal["classic", "camelot", "openkey"] = "classic",
     ) -> bytes:
-        """Give tracks as a file for spreadsheets or DJ programs.
+        """Return tracks as a file for spreadsheets or DJ programs.
 
         Args:
             format: ``rekordbox`` is XML with beat grids.
-            tracks: Ids of tracks of the library and of your own jobs; or these ids, each with the
-                path of its file, by which rekordbox finds it.
+            tracks: Ids of library tracks and of your jobs; or a mapping of these ids to the paths
+                of the files, by which rekordbox finds them.
             key_format: How rekordbox shows keys.
         """
         places = tracks if isinstance(tracks, Mapping) else dict.fromkeys(tracks)
@@ -480,12 +480,12 @@ class AsyncClient:
         return response.content
 
     async def library_track(self, track_id: str) -> LibraryAnswer:
-        """Give a track of the library."""
+        """Return a track of the library."""
         response = await self._send("GET", f"/v1/library/{_segment(track_id)}")
         return read(LibraryAnswer, response)
 
     async def library_cover(self, track_id: str) -> bytes:
-        """Give the picture in the tags of a track's file: JPEG, PNG or WebP."""
+        """Return the picture in the tags of a track's file: JPEG, PNG or WebP."""
         response = await self._send("GET", f"/v1/library/{_segment(track_id)}/cover")
         return response.content
 
@@ -502,9 +502,9 @@ class AsyncClient:
         tempo_range: TempoRange | None = None,
         idempotency_key: str | None = None,
     ) -> LibraryAdded:
-        """Add a track by an uploaded asset or a public address, with what you know about it.
+        """Add a track from an uploaded asset or a public URL, with what you know about it.
 
-        A job analyses it; use `wait` to wait for it.
+        A job analyses it; pass the job's id to `wait`.
         """
         place = {"url": audio} if isinstance(audio, str) else {"asset_id": audio.asset_id}
         said = {"artist": artist, "title": title, "album": album, "year": year}
@@ -520,10 +520,10 @@ class AsyncClient:
     async def change_library_track(
         self, track_id: str, changes: Mapping[str, object]
     ) -> LibraryAnswer:
-        """Change what is known about a track: fields left out stay, None clears a field.
+        """Change what is known about a track: omitted fields stay, None clears a field.
 
         Args:
-            track_id: Its id, as listed.
+            track_id: The id in the library's listing.
             changes: ``artist``, ``title``, ``album``, ``year``, ``tags``; ``ids`` are added.
         """
         response = await self._send(
@@ -532,26 +532,26 @@ class AsyncClient:
         return read(LibraryAnswer, response)
 
     async def remove_from_library(self, track_id: str) -> None:
-        """Remove a track and all results of its analysis."""
+        """Delete a track and its analysis."""
         await self._send("DELETE", f"/v1/library/{_segment(track_id)}")
 
     async def account(self) -> Account:
-        """Give balance, usage and limits."""
+        """Return balance, usage and limits."""
         response = await self._send("GET", "/v1/account")
         return read(Account, response)
 
     async def webhook(self) -> WebhookBody:
-        """Give the address where the ends of jobs are posted, and its secret."""
+        """Return the URL to which the ends of jobs are posted, and its secret."""
         response = await self._send("GET", "/v1/account/webhook")
         return read(WebhookBody, response)
 
     async def set_webhook(self, url: str) -> WebhookBody:
-        """Have the end of every job posted to an address; `verify_webhook` reads what comes."""
+        """Have the end of every job posted to a URL; `verify_webhook` reads the messages."""
         response = await self._send("PUT", "/v1/account/webhook", json={"url": url})
         return read(WebhookBody, response)
 
     async def delete_webhook(self) -> None:
-        """Stop posting the ends of jobs."""
+        """Remove the webhook; nothing is posted any longer."""
         await self._send("DELETE", "/v1/account/webhook")
 
     async def _pages(self, path: str, params: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:
@@ -640,10 +640,10 @@ async def _chunks(upload: Upload) -> AsyncIterator[bytes]:
 
 
 def _segment(text: str) -> str:
-    """Write an id as one segment of a path, whatever is in it.
+    """Write an id as one segment of a path, whatever characters it has.
 
     Raises:
-        ValueError: It would lead elsewhere, as nothing does and ``..``.
+        ValueError: It would lead to another path: it is empty, ``.`` or ``..``.
     """
     if text in {"", ".", ".."}:
         raise ValueError(f"no id: {text!r}")

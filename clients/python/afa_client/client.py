@@ -1,4 +1,4 @@
-"""The blocking client of the two that `clients/generate.py` keeps alike."""
+"""The blocking client; `clients/generate.py` keeps both clients in step."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ from afa_client.retries import Retries
 from afa_client.uploads import Asset, Audio, Progress, Upload, open_upload
 
 POLL_S = 20.0
-"""How long the service is asked to wait before it answers that a job still runs."""
+"""How long the service may wait before it answers that a job has not ended."""
 
 LATEST_S = 10.0
-"""So much after the end of a wait a request may be sent again."""
+"""How long after the end of a wait a request may still be sent again."""
 
 TempoRange = tuple[int, int]
 
@@ -67,17 +67,17 @@ TIMEOUT = httpx.Timeout(POLL_S + 40.0, connect=10.0)
 class Client:
     """The blocking client of one service and one API key.
 
-    A request that fails for a temporary reason is sent again, after the time that the service asks
+    A request that fails for a temporary reason is sent again, after the pause that the service asks
     for. Every POST has an idempotency key, so nothing is done or charged twice.
 
     Args:
         base_url: Address of the service, such as ``http://127.0.0.1:8000``.
-        api_key: A key of your account.
-        retries: How often, and how long, a request is tried again.
-        transport: For tests and proxies: what sends the requests, instead of the network.
+        api_key: An API key of your account.
+        retries: How often, and after which pauses, a request is sent again.
+        transport: Sends the requests instead of the network; for tests and proxies.
 
     Raises:
-        ValueError: The key has characters that no request can carry.
+        ValueError: The key is empty, or has characters that no request can carry.
     """
 
     def __init__(
@@ -121,16 +121,16 @@ class Client:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> JobEnvelope:
-        """Submit audio for analysis; `wait` gives its features.
+        """Submit audio for analysis; `wait` returns its features.
 
         Args:
             audio: A path, the bytes, an open file, or an uploaded asset.
-            include_embedding: Also give the 768-d embedding (tiers pro and scale).
-            embedding_model: Model that makes it, instead of the one in use; see `models`.
-            tempo_range: Look for the tempo between these BPM, so that half or double of it is not
-                chosen: from 40 to 250, the lower first.
-            progress: Called with the bytes sent so far, and the total.
-            idempotency_key: Your own; the same key and request give the same job for a day.
+            include_embedding: Also return the 768-d embedding (tiers pro and scale).
+            embedding_model: The model that makes it, if not the one in use; see `models`.
+            tempo_range: Lowest and highest BPM to search, from 40 to 250, so that half or double
+                the tempo is not chosen.
+            progress: Called with the bytes sent so far, and their total.
+            idempotency_key: Your own; the same key and request return the same job for a day.
         """
         params: dict[str, Any] = {"include_embedding": True} if include_embedding else {}
         response = self._post_audio(
@@ -151,7 +151,7 @@ class Client:
         tempo_range: TempoRange | None = None,
         idempotency_key: str | None = None,
     ) -> JobEnvelope:
-        """Submit audio at a public address for analysis; `wait` gives its features."""
+        """Submit audio at a public URL for analysis; `wait` returns its features."""
         body = {"url": url, "include_embedding": include_embedding}
         response = self._send(
             "POST",
@@ -163,19 +163,19 @@ class Client:
         return read(JobEnvelope, response)
 
     def job(self, job_id: str, *, wait_s: float = 0.0) -> JobEnvelope:
-        """Get the progress of a job, now, or when it ends within ``wait_s`` (at most 60)."""
+        """Return a job as it is now, or as soon as it ends within ``wait_s`` (at most 60)."""
         params = {"wait": wait_s} if wait_s else {}
         response = self._send("GET", f"/v1/jobs/{_segment(job_id)}", params=params)
         return read(JobEnvelope, response)
 
     def jobs(self, *, page_size: int = 50) -> Iterator[ListedJob]:
-        """Go through your jobs, newest first; pages are read as they are needed."""
+        """Iterate over your jobs, newest first; pages are fetched as needed."""
         for page in self._pages("/v1/jobs", {"limit": page_size}):
             for job in read(JobList, page).items:
                 yield job
 
     def delete_job(self, job_id: str) -> None:
-        """Delete a job and its result; one that is still queued is cancelled and refunded."""
+        """Delete a job and its result; a queued job is cancelled and refunded."""
         self._send("DELETE", f"/v1/jobs/{_segment(job_id)}")
 
     @overload
@@ -193,12 +193,12 @@ class Client:
         timeout_s: float = 600.0,
         format: Literal["spotify"] | None = None,
     ) -> AnalysisFeatures | SpotifyFeatures:
-        """Wait until a job has ended, and give its features.
+        """Wait until a job has ended, and return its features.
 
         Raises:
             JobFailedError: The analysis failed, and was refunded.
-            JobUnfinishedError: It has not ended after ``timeout_s``.
-            NoAnswerError: The service did not answer then, or for up to 70 s after.
+            JobUnfinishedError: The job has not ended after ``timeout_s``.
+            NoAnswerError: The service did not answer; raised up to 70 s after ``timeout_s``.
         """
         job_id = job if isinstance(job, str) else job.job_id
         end_s = time.monotonic() + timeout_s
@@ -237,7 +237,7 @@ class Client:
     def features_by_name(
         self, song: str, artist: str, *, format: Literal["spotify"] | None = None
     ) -> FeaturesAnswer | SpotifyFeatures:
-        """Look up a track by title and artist."""
+        """Look up a track by song and artist."""
         params = {"song": song, "artist": artist} | _format(format)
         return _features(self._send("GET", "/v1/audio-features", params=params), format)
 
@@ -249,7 +249,7 @@ class Client:
         format: Literal["spotify"] | None = None,
         idempotency_key: str | None = None,
     ) -> BatchResponse:
-        """Look up at most 100 tracks; the answer has their order, and None for unknown ones."""
+        """Look up as many as 100 tracks; the answer has their order, and None for unknown ones."""
         response = self._send(
             "POST",
             "/v1/audio-features",
@@ -260,30 +260,30 @@ class Client:
         return read(BatchResponse, response)
 
     def key_bpm(self, song: str, artist: str) -> KeyBpm:
-        """Give only tempo and key of a track."""
+        """Return only the tempo and key of a track."""
         params = {"song": song, "artist": artist}
         response = self._send("GET", "/v1/key-bpm", params=params)
         return read(KeyBpm, response)
 
     def resolve(self, track_id: str) -> ResolvedTrack:
-        """Give all identifiers of a track."""
+        """Return all identifiers of a track."""
         response = self._send("GET", f"/v1/resolve/{_segment(track_id)}")
         return read(ResolvedTrack, response)
 
     def beatgrid(self, track_id: str) -> BeatGridBody:
-        """Give the beats and downbeats of a track."""
+        """Return the beats and downbeats of a track."""
         response = self._send("GET", f"/v1/beatgrid/{_segment(track_id)}")
         return read(BeatGridBody, response)
 
     def analysis(self, track_id: str) -> TrackAnalysis:
-        """Give bars, beats, sections and segments of a track, or of your own job by its id."""
+        """Return bars, beats, sections and segments of a track, or of your job with this id."""
         response = self._send("GET", f"/v1/analysis/{_segment(track_id)}")
         return read(TrackAnalysis, response)
 
     def similar(
         self, track_id: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
     ) -> SimilarList:
-        """Give tracks that sound like one; ``filters`` are the route's parameters."""
+        """Return tracks that sound like one; ``filters`` are the route's parameters."""
         params = {"n": n, **(filters or {})}
         response = self._send("GET", f"/v1/similar/{_segment(track_id)}", params=params)
         return read(SimilarList, response)
@@ -291,12 +291,12 @@ class Client:
     def similar_to(
         self, wanted: Mapping[str, object], *, idempotency_key: str | None = None
     ) -> SimilarList:
-        """Give tracks that sound like several, or like an embedding.
+        """Return tracks that sound like several, or like an embedding.
 
         Args:
-            wanted: ``seeds`` (an ``id`` or ``asset_id``, and a ``weight``) and ``unlike``, or an
-                ``embedding`` and its ``model``; ``n`` and the filters.
-            idempotency_key: Makes a repeat free.
+            wanted: ``seeds`` (each an ``id`` or ``asset_id``, and a ``weight``) and ``unlike``, or
+                an ``embedding`` and its ``model``; also ``n`` and the filters.
+            idempotency_key: Your own; a repeat with the same key is free.
         """
         response = self._send(
             "POST",
@@ -309,7 +309,7 @@ class Client:
     def similar_to_text(
         self, text: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
     ) -> SimilarList:
-        """Give tracks that match a description, if the service has a model that reads text."""
+        """Return tracks that sound as a text describes, if a model of the service reads text."""
         params = {"text": text, "n": n, **(filters or {})}
         response = self._send("GET", "/v1/similar", params=params)
         return read(SimilarList, response)
@@ -321,12 +321,12 @@ class Client:
         embedding_model: str | None = None,
         idempotency_key: str | None = None,
     ) -> list[EmbeddedFile]:
-        """Give only the embeddings of up to 32 files, in their order.
+        """Return only the embeddings of up to 32 files, in their order.
 
         Args:
-            files: Uploaded assets and public addresses.
-            embedding_model: Model that makes them, instead of the one in use.
-            idempotency_key: Makes a repeat free.
+            files: Uploaded assets and public URLs.
+            embedding_model: The model that makes them, if not the one in use.
+            idempotency_key: Your own; a repeat with the same key is free.
         """
         named = [
             {"url": file} if isinstance(file, str) else {"asset_id": file.asset_id}
@@ -342,12 +342,12 @@ class Client:
         return [read(EmbeddedFile, response, line) for line in response.content.splitlines()]
 
     def models(self) -> list[ModelBody]:
-        """List the models that the service knows."""
+        """Return the models that the service knows."""
         response = self._send("GET", "/v1/models")
         return read(ModelList, response).items
 
     def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
-        """Give a path from one track to another through ``n`` tracks of the library."""
+        """Return ``n`` tracks that lead from one track to another, both included."""
         params = {"from": start, "to": end, "n": n}
         response = self._send("GET", "/v1/path", params=params)
         return read(SimilarList, response)
@@ -360,7 +360,7 @@ class Client:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> Bpm:
-        """Give the tempo of audio, at once."""
+        """Return the tempo of audio at once, without a job."""
         params = _tempo_range(tempo_range)
         response = self._post_audio("/v1/bpm", audio, progress, idempotency_key, params=params)
         return read(Bpm, response)
@@ -383,17 +383,17 @@ class Client:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> AssetUpload:
-        """Keep audio for a day (a week on pro and scale), to name it instead of sending again."""
+        """Store audio for a day (a week on pro and scale), to refer to instead of sending it."""
         response = self._post_audio("/v1/assets/upload", audio, progress, idempotency_key)
         return read(AssetUpload, response)
 
     def asset(self, asset_id: str) -> AssetMetadata:
-        """Describe one of your assets."""
+        """Return the metadata of one of your assets."""
         response = self._send("GET", f"/v1/assets/{_segment(asset_id)}")
         return read(AssetMetadata, response)
 
     def assets(self, *, page_size: int = 50) -> Iterator[AssetMetadata]:
-        """Go through all your assets, newest first; pages are read as they are needed."""
+        """Iterate over all your assets, newest first; pages are fetched as needed."""
         for page in self._pages("/v1/assets", {"limit": page_size}):
             for asset in read(AssetListResponse, page).items:
                 yield asset
@@ -417,20 +417,20 @@ class Client:
         sort: str = "-added",
         page_size: int = 50,
     ) -> Iterator[LibraryTrackBody]:
-        """Go through the tracks that the service keeps for you.
+        """Iterate over your tracks and the operator's in the library.
 
         Args:
-            q: Words of artist, title, album or tags; all must match.
+            q: Words from artist, title, album or tags; all must match.
             tempo_min: Lowest BPM.
             tempo_max: Highest BPM.
-            year_min: Earliest year of the release.
-            year_max: Latest year of the release.
+            year_min: First year of release.
+            year_max: Last year of release.
             energy_min: Lowest energy, 0 to 100.
             energy_max: Highest energy, 0 to 100.
-            key: Camelot names; a track needs one of them.
-            tag: Tags; a track needs all of them.
+            key: Camelot names, any of which may match.
+            tag: Tags that a track must have, all of them.
             sort: ``added``, ``name``, ``tempo``, ``key`` or ``energy``; with ``-`` descending.
-            page_size: Tracks read at once.
+            page_size: Tracks to fetch at once.
         """
         bounds = {
             "tempo_min": tempo_min,
@@ -449,7 +449,7 @@ class Client:
                 yield track
 
     def library_map(self) -> LibraryMapBody:
-        """Give your library as a map, on which tracks that sound alike are close together."""
+        """Return your library as points on a plane; tracks that sound alike lie together."""
         response = self._send("GET", "/v1/library/map")
         return read(LibraryMapBody, response)
 
@@ -460,12 +460,12 @@ class Client:
         *,
         key_format: Literal["classic", "camelot", "openkey"] = "classic",
     ) -> bytes:
-        """Give tracks as a file for spreadsheets or DJ programs.
+        """Return tracks as a file for spreadsheets or DJ programs.
 
         Args:
             format: ``rekordbox`` is XML with beat grids.
-            tracks: Ids of tracks of the library and of your own jobs; or these ids, each with the
-                path of its file, by which rekordbox finds it.
+            tracks: Ids of library tracks and of your jobs; or a mapping of these ids to the paths
+                of the files, by which rekordbox finds them.
             key_format: How rekordbox shows keys.
         """
         places = tracks if isinstance(tracks, Mapping) else dict.fromkeys(tracks)
@@ -475,12 +475,12 @@ class Client:
         return response.content
 
     def library_track(self, track_id: str) -> LibraryAnswer:
-        """Give a track of the library."""
+        """Return a track of the library."""
         response = self._send("GET", f"/v1/library/{_segment(track_id)}")
         return read(LibraryAnswer, response)
 
     def library_cover(self, track_id: str) -> bytes:
-        """Give the picture in the tags of a track's file: JPEG, PNG or WebP."""
+        """Return the picture in the tags of a track's file: JPEG, PNG or WebP."""
         response = self._send("GET", f"/v1/library/{_segment(track_id)}/cover")
         return response.content
 
@@ -497,9 +497,9 @@ class Client:
         tempo_range: TempoRange | None = None,
         idempotency_key: str | None = None,
     ) -> LibraryAdded:
-        """Add a track by an uploaded asset or a public address, with what you know about it.
+        """Add a track from an uploaded asset or a public URL, with what you know about it.
 
-        A job analyses it; use `wait` to wait for it.
+        A job analyses it; pass the job's id to `wait`.
         """
         place = {"url": audio} if isinstance(audio, str) else {"asset_id": audio.asset_id}
         said = {"artist": artist, "title": title, "album": album, "year": year}
@@ -513,36 +513,36 @@ class Client:
         return read(LibraryAdded, response)
 
     def change_library_track(self, track_id: str, changes: Mapping[str, object]) -> LibraryAnswer:
-        """Change what is known about a track: fields left out stay, None clears a field.
+        """Change what is known about a track: omitted fields stay, None clears a field.
 
         Args:
-            track_id: Its id, as listed.
+            track_id: The id in the library's listing.
             changes: ``artist``, ``title``, ``album``, ``year``, ``tags``; ``ids`` are added.
         """
         response = self._send("PATCH", f"/v1/library/{_segment(track_id)}", json=dict(changes))
         return read(LibraryAnswer, response)
 
     def remove_from_library(self, track_id: str) -> None:
-        """Remove a track and all results of its analysis."""
+        """Delete a track and its analysis."""
         self._send("DELETE", f"/v1/library/{_segment(track_id)}")
 
     def account(self) -> Account:
-        """Give balance, usage and limits."""
+        """Return balance, usage and limits."""
         response = self._send("GET", "/v1/account")
         return read(Account, response)
 
     def webhook(self) -> WebhookBody:
-        """Give the address where the ends of jobs are posted, and its secret."""
+        """Return the URL to which the ends of jobs are posted, and its secret."""
         response = self._send("GET", "/v1/account/webhook")
         return read(WebhookBody, response)
 
     def set_webhook(self, url: str) -> WebhookBody:
-        """Have the end of every job posted to an address; `verify_webhook` reads what comes."""
+        """Have the end of every job posted to a URL; `verify_webhook` reads the messages."""
         response = self._send("PUT", "/v1/account/webhook", json={"url": url})
         return read(WebhookBody, response)
 
     def delete_webhook(self) -> None:
-        """Stop posting the ends of jobs."""
+        """Remove the webhook; nothing is posted any longer."""
         self._send("DELETE", "/v1/account/webhook")
 
     def _pages(self, path: str, params: Mapping[str, Any]) -> Iterator[httpx.Response]:
@@ -629,10 +629,10 @@ def _chunks(upload: Upload) -> Iterator[bytes]:
 
 
 def _segment(text: str) -> str:
-    """Write an id as one segment of a path, whatever is in it.
+    """Write an id as one segment of a path, whatever characters it has.
 
     Raises:
-        ValueError: It would lead elsewhere, as nothing does and ``..``.
+        ValueError: It would lead to another path: it is empty, ``.`` or ``..``.
     """
     if text in {"", ".", ".."}:
         raise ValueError(f"no id: {text!r}")

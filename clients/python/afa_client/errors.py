@@ -11,7 +11,7 @@ AfaError
 │   ├── RateLimitedError       429, after all retries
 │   └── ServerError            5xx, after all retries; nothing was charged
 ├── JobFailedError          an analysis failed: ``code``, ``message``; it was refunded
-├── JobUnfinishedError      an analysis has not ended in the time that was given
+├── JobUnfinishedError      an analysis did not end in the given time
 └── SignatureError          a webhook message is not the service's
 """
 
@@ -35,11 +35,11 @@ class StatusError(AfaError):
     """The service answered with an error.
 
     Attributes:
-        status: The HTTP status.
+        status: HTTP status code.
         code: Machine-readable, such as ``insufficient_credits``.
         message: What happened and what to do about it.
         trace_id: Quote it when you ask for help.
-        retry_after_s: Seconds after which the service wants to be asked again, if it said so.
+        retry_after_s: Seconds to wait before the next request, if the service said so.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class UnauthorizedError(StatusError):
 
 
 class PaymentRequiredError(StatusError):
-    """There are not enough credits, or the tier does not include the operation."""
+    """You have too few credits, or your tier does not include the operation."""
 
 
 class NotFoundError(StatusError):
@@ -77,7 +77,7 @@ class RateLimitedError(StatusError):
 
 
 class ServerError(StatusError):
-    """Something failed in the service, even after all retries; nothing was charged."""
+    """The service failed, even after all retries; nothing was charged."""
 
 
 class JobFailedError(AfaError):
@@ -94,7 +94,7 @@ class JobFailedError(AfaError):
 
 
 class JobUnfinishedError(AfaError):
-    """An analysis has not ended in the given time; it continues, and you can wait for it."""
+    """An analysis did not end in the given time; it goes on, and you can wait for it again."""
 
 
 class SignatureError(AfaError):
@@ -112,7 +112,7 @@ _RANGES = ((500, ServerError), (400, BadRequestError), (0, StatusError))
 
 
 def _seconds_asked(after: str) -> float | None:
-    """Read a ``Retry-After`` header, which is seconds or a date; None where it is neither."""
+    """Read a ``Retry-After`` header, in seconds or as a date; None if it is neither."""
     if after.isdecimal():
         return float(after)
     try:
@@ -125,7 +125,7 @@ def _seconds_asked(after: str) -> float | None:
 
 
 def error_of(response: httpx.Response) -> StatusError:
-    """Make the error of an answer; one that is not the service's keeps its status and text."""
+    """Return the error for an answer; one not from the service keeps its status and text."""
     try:
         body = response.json()
         code, message = str(body["error"]), str(body["message"])

@@ -1,15 +1,16 @@
-"""The key that each request carries."""
+"""The API key that each request carries."""
 
 from __future__ import annotations
 
 
 def authorization(api_key: str) -> dict[bytes, bytes]:
-    """Give the header, of a key without the line end of the file that it was read from.
+    """Return the header for a key, without the line end of the file it was read from.
 
-    In bytes, so that the service refuses a key of other letters, and not the header.
+    It is in bytes, so that a key with non-ASCII letters is refused by the service and not by httpx.
 
     Raises:
-        ValueError: No header carries it. What refuses it further down repeats it in its message.
+        ValueError: No header can carry the key. Checked here because the layers below would repeat
+            the key in their message.
     """
     key = api_key.strip()
     if not (key and key.isprintable()):

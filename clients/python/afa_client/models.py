@@ -1,4 +1,4 @@
-"""What the service answers; written by `make clients` from its OpenAPI document."""
+"""The service's answers; written by `make clients` from its OpenAPI document."""
 
 from __future__ import annotations
 

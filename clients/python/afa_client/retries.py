@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from afa_client.errors import AfaError, StatusError
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
-"""With these answers nothing was charged; a POST sends its idempotency key again."""
+"""Statuses with which nothing was charged; a repeated POST keeps its idempotency key."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and how long the client tries again.
+    """How persistently the client sends a request again.
 
     Attributes:
-        most: Requests after the first.
-        first_pause_s: Pause before the first of them if the service names none; doubled each time.
+        most: Most requests after the first.
+        first_pause_s: Pause before the first of them, if the service does not say; doubled each
+            time.
         longest_pause_s: If the service asks for a longer pause, its error is raised at once.
     """
 
@@ -26,11 +27,11 @@ class Retries:
     longest_pause_s: float = 60.0
 
     def pause_s(self, attempt: int, error: AfaError) -> float | None:
-        """Give the seconds to wait before the next attempt; None if there is to be none.
+        """Return the seconds to wait before the next attempt, or None to give up.
 
         Args:
-            attempt: How many were made before this one.
-            error: What came of it.
+            attempt: How many attempts were made before this one.
+            error: The error of this attempt.
         """
         if attempt >= self.most:
             return None
@@ -40,4 +41,4 @@ class Retries:
             if (asked_s := error.retry_after_s) is not None:
                 return asked_s if asked_s <= self.longest_pause_s else None
         longest_s = min(self.longest_pause_s, self.first_pause_s * 2.0**attempt)
-        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, hides nothing
+        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, not a secret

@@ -1,4 +1,4 @@
-"""Audio on its way to the service: files, bytes, and assets that are there already."""
+"""Audio to send to the service: files, bytes, and assets that were uploaded before."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from afa_client.models import AssetMetadata, AssetUpload
 
 Asset = AssetUpload | AssetMetadata
 Audio = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Asset
-"""A path, the bytes, an open file that can seek, or an uploaded asset."""
+"""A path, the bytes, an open and seekable file, or an uploaded asset."""
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes sent so far, and the total."""
+"""Called with the bytes sent so far, and their total."""
 
 CHUNK_BYTES = 64 * 1024
 
 
 class Upload:
-    """The body of a request; it can be sent again, and tells how far it is."""
+    """The body of a request; it can be sent again, and reports its progress."""
 
     def __init__(self, file: BinaryIO, name: str, progress: Progress | None) -> None:
         self.file = file
@@ -35,7 +35,7 @@ class Upload:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What stands above it where it is the whole body."""
+        """Headers of a request of which this is the whole body."""
         return {"Content-Type": self.media_type, "Content-Length": str(self.size)}
 
     def rewind(self) -> None:
@@ -43,7 +43,7 @@ class Upload:
         self.file.seek(self.start)
 
     def read(self, n_bytes: int = CHUNK_BYTES) -> bytes:
-        """Give the next bytes; none at the end."""
+        """Return the next bytes; none at the end."""
         chunk = self.file.read(n_bytes)
         if self._progress is not None and chunk:
             self._progress(self.file.tell() - self.start, self.size)
@@ -51,7 +51,7 @@ class Upload:
 
 
 def media_type_of(name: str) -> str:
-    """Give the type that a file's name promises, if it is one of audio."""
+    """Return the media type that a file's name suggests, if it is one of audio."""
     guessed = mimetypes.guess_type(name)[0] or ""
     return guessed if guessed.startswith("audio/") else "application/octet-stream"
 
@@ -61,7 +61,7 @@ def open_upload(
     audio: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
     progress: Progress | None,
 ) -> Iterator[Upload]:
-    """Give what is to be sent, and close it if it was opened here."""
+    """Yield the body to send, and close the file if it was opened here."""
     if isinstance(audio, bytes | bytearray | memoryview):
         yield Upload(io.BytesIO(audio), "audio", progress)
     elif isinstance(audio, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""Messages that the service posts to you, signed after Standard Webhooks."""
+"""Messages that the service posts to you, signed according to Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOLERANCE_S = 300.0
 
 
 class JobEnd(BaseModel):
-    """Which job ended, and how; its result is read with `Client.job`."""
+    """Which job ended, and how; `Client.job` returns its result."""
 
     job_id: str
     status: Literal["complete", "failed"]
@@ -27,7 +27,7 @@ class JobEnd(BaseModel):
 
 
 class WebhookMessage(BaseModel):
-    """What was posted: ``type`` is ``job.complete`` or ``job.failed``."""
+    """A posted message: ``type`` is ``job.complete`` or ``job.failed``."""
 
     type: str
     timestamp: datetime
@@ -39,16 +39,16 @@ def verify_webhook(
 ) -> WebhookMessage:
     """Read a message that was posted to your webhook, if the service signed it.
 
-    A message may come twice; ``headers["webhook-id"]`` is then the same.
+    A message may arrive twice; its ``headers["webhook-id"]`` is then the same.
 
     Args:
-        secret: As `Client.set_webhook` gave it.
-        headers: Of the request; names in any case.
-        body: Of the request, byte for byte.
-        tolerance_s: How far its time may be from this machine's.
+        secret: The secret that `Client.set_webhook` returned.
+        headers: The request's headers; names in any case.
+        body: The request's body, byte for byte.
+        tolerance_s: How far the message's time may differ from this machine's.
 
     Raises:
-        SignatureError: It is too old, from the future, or not the service's.
+        SignatureError: The message is too old, from the future, or not the service's.
     """
     named = {name.lower(): value for name, value in headers.items()}
     try:

@@ -20,7 +20,7 @@ type Shape<F extends Format, Canonical> = F extends "spotify" ? SpotifyFeatures 
 export interface Options {
   /** Sends the requests; the platform's by default. */
   fetch?: typeof globalThis.fetch;
-  /** Requests after the first, if one fails for a temporary reason. */
+  /** Most requests after the first, if one fails for a temporary reason. */
   retries?: number;
   /** Pause before the first of them, if the service does not say; doubled each time. */
   firstPauseMs?: number;
@@ -29,12 +29,12 @@ export interface Options {
 }
 
 export interface Sending {
-  /** Your own; the same key and request give the same answer for a day. */
+  /** Your own; the same key and request return the same answer for a day. */
   idempotencyKey?: string;
   signal?: AbortSignal;
 }
 
-/** The service answered with an error, or (status 0) not at all, or (`not_from_afa`) something else did. */
+/** The service answered with an error, did not answer (status 0), or something else answered (`not_from_afa`). */
 export class AfaError extends Error {
   constructor(
     readonly status: number,
@@ -61,15 +61,15 @@ export class JobFailedError extends AfaError {
 
 const RETRIED = new Set([0, 429, 500, 502, 503, 504]);
 const POLL_S = 20;
-/** An answer that was asked for in time may arrive this much later. */
+/** How much later than the end of a wait an answer may still come. */
 const LATEST_MS = 10_000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
-/** What tracks of the library must match. */
+/** Filters for tracks of the library, and their order. */
 export type LibraryQuery = {
-  /** Words of artist, title, album or tags; all must match. */
+  /** Words from artist, title, album or tags; all must match. */
   q?: string;
   tempo_min?: number;
   tempo_max?: number;
@@ -77,24 +77,24 @@ export type LibraryQuery = {
   year_max?: number;
   energy_min?: number;
   energy_max?: number;
-  /** Camelot names; a track needs one of them. */
+  /** Camelot names, any of which may match. */
   key?: readonly string[];
-  /** Tags; a track needs all of them. */
+  /** Tags that a track must have, all of them. */
   tag?: readonly string[];
   /** `added`, `name`, `tempo`, `key` or `energy`; with `-` descending. */
   sort?: string;
 };
 
-/** Which embedding an analysis should have; none by default. */
+/** Which embedding an analysis returns; none by default. */
 export interface Embedding {
   includeEmbedding?: boolean;
-  /** Model that makes it, instead of the one in use. */
+  /** The model that makes it, if not the one in use. */
   embeddingModel?: string;
 }
 
-/** Where to look for the tempo. */
+/** Where to search for the tempo. */
 export interface Tempo {
-  /** Look for it between these BPM, so that half or double of it is not chosen: from 40 to 250, the lower first. */
+  /** Lowest and highest BPM to search, from 40 to 250, so that half or double the tempo is not chosen. */
   tempoRange?: readonly [number, number];
 }
 
@@ -119,7 +119,7 @@ export class Afa {
     readonly apiKey: string,
     options: Options = {},
   ) {
-    // What refuses it further down repeats it in its message.
+    // Checked here because the layers below would repeat the key in their message.
     if (!/^[!-~]*$/.test(apiKey.trim()))
       throw new TypeError("the API key has characters that no request can carry");
     this.#options = {
@@ -131,7 +131,7 @@ export class Afa {
     };
   }
 
-  /** Submit audio for analysis; `wait` gives its features. */
+  /** Submit audio for analysis; `wait` returns its features. */
   analyze(audio: Audio, options: Sending & Embedding & Tempo = {}): Promise<Job> {
     const query = {
       include_embedding: options.includeEmbedding,
@@ -141,14 +141,14 @@ export class Afa {
     return this.#json("POST", "/v1/audio-features/upload", { ...options, query, audio });
   }
 
-  /** Submit audio at a public address for analysis. */
+  /** Submit audio at a public URL for analysis; `wait` returns its features. */
   analyzeUrl(url: string, options: Sending & Embedding & Tempo = {}): Promise<Job> {
     const json = { url, include_embedding: options.includeEmbedding ?? false };
     const query = { embedding_model: options.embeddingModel, ...tempo(options) };
     return this.#json("POST", "/v1/audio-features/url", { ...options, query, json });
   }
 
-  /** Get the progress of a job, now, or when it ends within `waitS`. */
+  /** A job as it is now, or as soon as it ends within `waitS` seconds. */
   job(jobId: string, options: { waitS?: number; format?: Format; signal?: AbortSignal } = {}): Promise<Job> {
     const query = { wait: options.waitS, format: options.format };
     return this.#json("GET", `/v1/jobs/${segment(jobId)}`, { ...signal(options), query });
@@ -159,12 +159,12 @@ export class Afa {
     return this.#items("/v1/jobs", { limit: pageSize });
   }
 
-  /** Delete a job and its result; one that is still queued is cancelled and refunded. */
+  /** Delete a job and its result; a queued job is cancelled and refunded. */
   async deleteJob(jobId: string): Promise<void> {
     await this.#send("DELETE", `/v1/jobs/${segment(jobId)}`, {});
   }
 
-  /** Wait until a job has ended, and give its features; if the service does not answer, 10 s longer than `timeoutS`. */
+  /** Wait until a job has ended, and return its features; if the service is silent, give up 10 s after `timeoutS`. */
   async wait<F extends Format = undefined>(
     job: Job | string,
     options: { timeoutS?: number; format?: F; signal?: AbortSignal } = {},
@@ -197,7 +197,7 @@ export class Afa {
     return this.#json("GET", `/v1/audio-features/${segment(trackId)}`, { query: { format } });
   }
 
-  /** Look up a track by title and artist. */
+  /** Look up a track by song and artist. */
   featuresByName<F extends Format = undefined>(
     song: string,
     artist: string,
@@ -206,7 +206,7 @@ export class Afa {
     return this.#json("GET", "/v1/audio-features", { query: { song, artist, format } });
   }
 
-  /** Look up at most 100 tracks; the answer has their order, and null for unknown ones. */
+  /** Look up as many as 100 tracks; the answer has their order, and null for unknown ones. */
   batch(
     ids: readonly string[],
     options: Sending & { extended?: boolean; format?: Format } = {},
@@ -215,7 +215,7 @@ export class Afa {
     return this.#json("POST", "/v1/audio-features", { ...options, query: { format: options.format }, json });
   }
 
-  /** Only tempo and key of a track. */
+  /** Only the tempo and key of a track. */
   keyBpm(song: string, artist: string): Promise<Schemas["KeyBpm"]> {
     return this.#json("GET", "/v1/key-bpm", { query: { song, artist } });
   }
@@ -230,7 +230,7 @@ export class Afa {
     return this.#json("GET", `/v1/beatgrid/${segment(trackId)}`, {});
   }
 
-  /** Bars, beats, sections and segments of a track, or of your own job by its id. */
+  /** Bars, beats, sections and segments of a track, or of your job with this id. */
   analysis(trackId: string): Promise<Schemas["TrackAnalysis"]> {
     return this.#json("GET", `/v1/analysis/${segment(trackId)}`, {});
   }
@@ -248,12 +248,12 @@ export class Afa {
     return this.#json("POST", "/v1/similar", { ...options, json: wanted });
   }
 
-  /** Tracks of the library that match a description, if the service has a model that reads text. */
+  /** Tracks of the library that sound as a text describes, if a model of the service reads text. */
   similarToText(text: string, filters: Query = {}): Promise<Schemas["SimilarList"]> {
     return this.#json("GET", "/v1/similar", { query: { ...filters, text } });
   }
 
-  /** Only the embeddings of up to 32 assets and public addresses, in their order. */
+  /** Only the embeddings of up to 32 assets and public URLs, in their order. */
   async embed(
     files: readonly ({ asset_id: string } | string)[],
     options: Sending & { embeddingModel?: string } = {},
@@ -273,12 +273,12 @@ export class Afa {
     return this.#json("GET", "/v1/models", {});
   }
 
-  /** A path from one track to another through the library. */
+  /** `n` tracks of the library that lead from one track to another, both included. */
   path(from: string, to: string, n = 10): Promise<Schemas["SimilarList"]> {
     return this.#json("GET", "/v1/path", { query: { from, to, n } });
   }
 
-  /** The tempo of audio, at once. */
+  /** The tempo of audio at once, without a job. */
   bpm(audio: Audio, options: Sending & Tempo = {}): Promise<Schemas["Bpm"]> {
     return this.#json("POST", "/v1/bpm", { ...options, query: tempo(options), audio });
   }
@@ -288,7 +288,7 @@ export class Afa {
     return this.#json("POST", "/v1/identify", { ...options, audio, asForm: true });
   }
 
-  /** Keep audio for a day (a week on pro and scale), to name it instead of sending again. */
+  /** Store audio for a day (a week on pro and scale), to refer to instead of sending it. */
   uploadAsset(audio: Audio, options: Sending = {}): Promise<Schemas["AssetUpload"]> {
     return this.#json("POST", "/v1/assets/upload", { ...options, audio });
   }
@@ -297,7 +297,7 @@ export class Afa {
     return this.#json("GET", `/v1/assets/${segment(assetId)}`, {});
   }
 
-  /** All your assets, newest first; pages are read as they are needed. */
+  /** All your assets, newest first; pages are fetched as needed. */
   assets(pageSize = 50): AsyncGenerator<Asset> {
     return this.#items("/v1/assets", { limit: pageSize });
   }
@@ -306,12 +306,12 @@ export class Afa {
     await this.#send("DELETE", `/v1/assets/${segment(assetId)}`, {});
   }
 
-  /** The tracks that the service keeps for you, newest first. */
+  /** Your tracks and the operator's in the library, newest first unless `sort` says otherwise. */
   library(query: LibraryQuery = {}, pageSize = 50): AsyncGenerator<LibraryTrack> {
     return this.#items("/v1/library", { ...query, limit: pageSize });
   }
 
-  /** Your library as a map, on which tracks that sound alike are close together. */
+  /** Your library as points on a plane; tracks that sound alike lie together. */
   libraryMap(): Promise<Schemas["LibraryMapBody"]> {
     return this.#json("GET", "/v1/library/map", {});
   }
@@ -330,7 +330,7 @@ export class Afa {
     return (await this.#send("GET", `/v1/library/${segment(trackId)}/cover`, {})).body;
   }
 
-  /** Add a track by an asset or a public address, with what you know about it; a job analyses it. */
+  /** Add a track from an asset or a public URL, with what you know about it; a job analyses it. */
   addToLibrary(
     track: Partial<Schemas["LibraryAddRequest"]>,
     options: Sending & Tempo = {},
@@ -338,7 +338,7 @@ export class Afa {
     return this.#json("POST", "/v1/library", { ...options, query: tempo(options), json: track });
   }
 
-  /** Change a track: fields left out stay, null clears a field, `ids` are added. */
+  /** Change what is known about a track: omitted fields stay, null clears a field, `ids` are added. */
   changeLibraryTrack(
     trackId: string,
     changes: Partial<Schemas["LibraryChangeRequest"]>,
@@ -346,7 +346,7 @@ export class Afa {
     return this.#json("PATCH", `/v1/library/${segment(trackId)}`, { json: changes });
   }
 
-  /** Remove a track and all results of its analysis. */
+  /** Delete a track and its analysis. */
   async removeFromLibrary(trackId: string): Promise<void> {
     await this.#send("DELETE", `/v1/library/${segment(trackId)}`, {});
   }
@@ -360,7 +360,7 @@ export class Afa {
     return this.#json("GET", "/v1/account/webhook", {});
   }
 
-  /** Have the end of every job posted to an address; `verifyWebhook` reads what comes. */
+  /** Have the end of every job posted to a URL; `verifyWebhook` reads the messages. */
   setWebhook(url: string): Promise<Schemas["WebhookBody"]> {
     return this.#json("PUT", "/v1/account/webhook", { json: { url } });
   }
@@ -405,7 +405,7 @@ export class Afa {
     }
   }
 
-  /** Ask once; an answer has come when all of it has. */
+  /** Ask once; an answer counts only when all of it has arrived. */
   async #ask(href: string, init: RequestInit): Promise<Answer> {
     const response = await this.#options.fetch(href, init);
     return { response, body: await response.blob() };
@@ -449,7 +449,7 @@ async function read<T>(answer: Answer, parse: (text: string) => T): Promise<T> {
   }
 }
 
-/** Write an id as one segment of a path, whatever is in it; nothing, "." and ".." would lead elsewhere. */
+/** Write an id as one segment of a path. An empty one, "." and ".." are refused: they would lead to another path. */
 function segment(text: string): string {
   if (["", ".", ".."].includes(text)) throw new TypeError(`no id: "${text}"`);
   return encodeURIComponent(text);
@@ -474,19 +474,19 @@ function body(request: Request, headers: Headers): BodyInit | null {
   return blob;
 }
 
-/** Give bytes as a Blob; JavaScript may send anything, and Blob writes a stream as its name. */
+/** Return bytes as a Blob. Callers may pass anything, and Blob would turn a stream into its name. */
 function blobOf(audio: Blob | ArrayBuffer | Uint8Array<ArrayBuffer>): Blob {
   if (audio instanceof Blob) return audio;
   if (audio instanceof ArrayBuffer || ArrayBuffer.isView(audio)) return new Blob([audio]);
   throw new TypeError("audio: give a Blob or File, bytes, or { asset_id }; read a path or a stream before");
 }
 
-/** Node's fetch says why it failed in the cause alone. */
+/** Node's fetch says only in the cause why it failed. */
 function reason(fault: unknown): string {
   return String((fault instanceof Error && fault.cause) || fault);
 }
 
-/** Read a Retry-After header, which is seconds or a date. */
+/** Read a Retry-After header, in seconds or as a date. */
 function msAsked(after: string): number | undefined {
   if (/^\d+$/.test(after)) return 1000 * Number(after);
   const until = after.endsWith(" GMT") ? Date.parse(after) : NaN;
@@ -505,7 +505,7 @@ async function errorOf({ response, body }: Answer): Promise<AfaError> {
   }
 }
 
-/** What was posted: `type` is `job.complete` or `job.failed`. */
+/** A posted message: `type` is `job.complete` or `job.failed`. */
 export interface WebhookMessage {
   type: string;
   timestamp: string;
@@ -515,7 +515,7 @@ export interface WebhookMessage {
 /**
  * Read a message that was posted to your webhook, if the service signed it (Standard Webhooks).
  *
- * @param body The body of the request, as it came.
+ * @param body The request's body, exactly as it came.
  */
 export async function verifyWebhook(
   secret: string,

@@ -1,4 +1,4 @@
-/** Against a running service: AFA_URL, AFA_KEY, and AFA_AUDIO, a file that it knows as the demo track. */
+/** Runs against a service: AFA_URL, AFA_KEY, and AFA_AUDIO, a file that it knows as the demo track. */
 
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
@@ -24,7 +24,7 @@ test("an upload is analysed and waited for", async () => {
   assert.equal((await afa.job(job.job_id)).status, "complete");
 });
 
-test("an asset is kept, listed page by page, and named instead of sent", async () => {
+test("an asset is stored, listed page by page, and used instead of sent audio", async () => {
   const bytes = new Uint8Array(await audio.arrayBuffer());
   const made = new Set();
   for (const end of [0, 1, 2])
@@ -79,7 +79,7 @@ test("the library is filled, searched, changed and emptied", async () => {
   assert.equal((await afa.asset(asset_id).catch((error) => error)).code, "asset_not_found");
 });
 
-test("a service that stays silent is not waited for without end", async (t) => {
+test("a wait for a silent service ends", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
   const silent = (_, { signal }) =>
     new Promise((_, fail) => signal?.addEventListener("abort", () => fail(signal.reason)));
@@ -89,7 +89,7 @@ test("a service that stays silent is not waited for without end", async (t) => {
   assert.equal(await outcome, "unfinished");
 });
 
-test("errors say what the service says", async () => {
+test("errors repeat what the service says", async () => {
   const missing = await afa.features("7unknownTrack000000000").catch((error) => error);
   assert.ok(missing instanceof AfaError);
   assert.deepEqual([missing.status, missing.code, missing.traceId.length], [404, "track_not_found", 32]);
@@ -105,7 +105,7 @@ test("errors say what the service says", async () => {
   assert.match(unheard.message, /^no answer: .*(bad port|ECONNREFUSED)/);
 });
 
-test("an answer that is lost is asked for again, under the same key, and charged once", async () => {
+test("a request whose answer is lost is sent again, with the same key, and charged once", async () => {
   const before = (await afa.account()).credits.remaining;
   const keys = [];
   const lossy = async (url, init) => {
@@ -121,7 +121,7 @@ test("an answer that is lost is asked for again, under the same key, and charged
   assert.equal((await afa.account()).credits.remaining, before - 10);
 });
 
-test("a pause that the service asks for is waited out, or refused", async () => {
+test("a pause that the service asks for is observed, or refused if too long", async () => {
   let refusals = 1;
   const busy = async (url, init) => {
     if (refusals-- <= 0) return fetch(url, init);
@@ -136,7 +136,7 @@ test("a pause that the service asks for is waited out, or refused", async () => 
   assert.equal((await hurried.account().catch((error) => error)).retryAfterMs, 1000);
 });
 
-test("a pause is asked for in seconds or until a date", async () => {
+test("a pause is given in seconds or as a date", async () => {
   const until = new Date(Date.now() + 300_000).toUTCString();
   const asked = [[until, 300_000], ["Sunday, 06-Nov-94 08:49:37 GMT", 0], ["7", 7000], ["soon", undefined], ["-5", undefined]];
   for (const [written, ms] of asked) {
@@ -148,7 +148,7 @@ test("a pause is asked for in seconds or until a date", async () => {
   }
 });
 
-test("a wait can be broken off", async () => {
+test("a wait can be aborted", async () => {
   const silent = (url, { signal }) => new Promise((_, reject) => {
     signal.addEventListener("abort", () => reject(signal.reason));
   });
@@ -188,7 +188,7 @@ test("a message is read if it was signed with the secret", async () => {
   await assert.rejects(verifyWebhook("whsec_AAAA", headersAt(now), body), AfaError);
 });
 
-/** A server that answers its n-th request by the n-th of `answers`, and the last again. */
+/** A server that answers its n-th request with the n-th of `answers`, then repeats the last. */
 async function servedBy(answers, ask) {
   let asked = 0;
   const server = createServer((request, response) => answers[Math.min(asked++, answers.length - 1)](response));
@@ -205,7 +205,7 @@ const breakOff = (response) => {
   response.write('{"items":[', () => response.destroy());
 };
 
-test("an answer that breaks off is asked for again", async () => {
+test("a request whose answer breaks off is sent again", async () => {
   const whole = (response) => response.end('{"items":[]}');
   assert.deepEqual(await servedBy([breakOff, whole], (afa) => afa.models()), [{ items: [] }, 2]);
   const [told, asked] = await servedBy([breakOff], (afa) => afa.models());
@@ -213,7 +213,7 @@ test("an answer that breaks off is asked for again", async () => {
   assert.deepEqual([told.status, told.code, asked], [0, "no_answer", 3]);
 });
 
-test("what answers in place of the service is told", async () => {
+test("an answer from something other than the service is reported", async () => {
   const page = (response) => response.end("<p>Log in</p>");
   for (const ask of [(afa) => afa.models(), (afa) => afa.embed([])]) {
     const [told, asked] = await servedBy([page], ask);
@@ -235,7 +235,7 @@ test("a pause ends when its request is aborted", async () => {
   assert.ok(Date.now() - began < 5000);
 });
 
-test("what is no audio is not sent", async () => {
+test("what is not audio is not sent", async () => {
   let sent = 0;
   const counted = new Afa(AFA_URL, AFA_KEY, { fetch: async () => (sent++, new Response("{}")) });
   for (const odd of ["song.mp3", null, 7, audio.stream(), new Response(audio), [audio], {}])
@@ -247,12 +247,12 @@ test("what is no audio is not sent", async () => {
   assert.equal(sent, 5);
 });
 
-test("an id that would lead elsewhere is not asked for", async () => {
+test("an id that would lead to another path is not sent", async () => {
   for (const id of ["", ".", ".."])
     await assert.rejects(async () => afa.job(id), /^TypeError: no id/);
 });
 
-test("a key that no request can carry is not repeated", () => {
+test("a key that no request can carry is not repeated in the error", () => {
   for (const key of ["secret\nX: y", "secr\u00e9t"])
     assert.throws(() => new Afa(AFA_URL, key), (error) => error instanceof TypeError && !error.message.includes("secr"));
 });

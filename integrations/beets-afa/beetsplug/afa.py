@@ -1,6 +1,6 @@
-"""Asks an afa service what it hears in files: tempo, key, loudness, attributes and tags.
+"""Asks an afa service for the tempo, key, loudness, attributes and tags of files.
 
-Files are sent by their path, so that it works without MusicBrainz ids.
+It sends the files themselves, so it works without MusicBrainz ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from beets.library import Item, Library
 
 AT_ONCE = 4
-"""Files on their way at the same time; the service puts them into batches."""
+"""Files sent at the same time; the service batches them."""
 
 PERCENTS = (
     *("energy", "danceability", "happiness", "acousticness", "instrumentalness"),
@@ -31,11 +31,11 @@ PERCENTS = (
 )
 MIN_TAG_SCORE = 0.6
 PROBE = "afa_loudness"
-"""The field that every described item has."""
+"""A field that every described item has."""
 
 
 class AfaPlugin(plugins.BeetsPlugin):
-    """Fills `bpm`, `initial_key`, and fields of its own, which begin with `afa_`."""
+    """Fills `bpm`, `initial_key`, and its own fields, which begin with `afa_`."""
 
     item_types = {  # noqa: RUF012  beets reads it from the class
         "afa_tempo": types.Float(3),
@@ -46,7 +46,7 @@ class AfaPlugin(plugins.BeetsPlugin):
     }
 
     def __init__(self) -> None:
-        """Read the section `afa` of the configuration."""
+        """Read the `afa` section of the configuration."""
         super().__init__()
         self.config.add(
             {"url": "http://127.0.0.1:8000", "key": "", "auto": True, "overwrite": False}
@@ -56,7 +56,7 @@ class AfaPlugin(plugins.BeetsPlugin):
             self.import_stages = [self.imported]
 
     def commands(self) -> list[ui.Subcommand]:
-        """Give `beet afa`."""
+        """Return the command `beet afa`."""
         command = ui.Subcommand("afa", help="fill tempo, key, attributes and tags by ear")
         command.parser.add_option(
             *("-f", "--force"),
@@ -67,7 +67,7 @@ class AfaPlugin(plugins.BeetsPlugin):
         return [command]
 
     def command(self, lib: Library, opts: Any, args: list[str]) -> None:
-        """Describe the items of a query."""
+        """Describe the items that match a query."""
         items = [item for item in lib.items(args) if opts.force or PROBE not in item]
         try:
             self.describe(items, write=ui.should_write())
@@ -75,14 +75,14 @@ class AfaPlugin(plugins.BeetsPlugin):
             raise UserError(f"afa: {error}") from error
 
     def imported(self, _session: ImportSession, task: ImportTask) -> None:
-        """Describe what is imported; an import goes on without the service."""
+        """Describe the imported items; an import goes on if the service is unavailable."""
         try:
             self.describe(task.imported_items(), write=False)
         except (AfaError, UserError) as error:
             self._log.error("not described: {}", error)
 
     def describe(self, items: Sequence[Item], *, write: bool) -> None:
-        """Send files and keep what is heard in them; a file that is no audio is skipped.
+        """Send files and keep their features; a file that is not audio is skipped.
 
         Raises:
             UserError: There is no key.
@@ -106,7 +106,7 @@ class AfaPlugin(plugins.BeetsPlugin):
                 raise
 
     def keep(self, item: Item, heard: AnalysisFeatures, *, write: bool) -> None:
-        """Store what was heard in an item, and if asked for also in its file."""
+        """Store the features of an item, and also write them to its file if ``write`` is set."""
         overwrite = self.config["overwrite"].get(bool)
         if heard.tempo and (overwrite or not item.bpm):
             item.bpm = round(heard.tempo)
@@ -125,5 +125,5 @@ class AfaPlugin(plugins.BeetsPlugin):
 
 
 def heard_in(client: Client, path: Path) -> AnalysisFeatures:
-    """Send a file and wait for what is heard in it; raises as the client does."""
+    """Send a file and wait for its features; raises the errors of the client."""
     return client.wait(client.analyze(path))
