@@ -1,7 +1,7 @@
 """EfficientAT's mn04: the 527 sound classes of AudioSet, and an embedding, from ten seconds.
 
 A MobileNetV3 of width .4 over a mel spectrogram, built from the published weights with its batch
-norms folded into the convolutions. Only weights are taken; the code is afa's own.
+norms folded into the convolutions. Only the weights are used; the code is afa's own.
 
 References:
     Schmid, Koutini and Widmer, Efficient large-scale audio tagging via transformer-to-CNN knowledge

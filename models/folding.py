@@ -22,17 +22,17 @@ _HAS_FUSED = (
 
 
 class Convolution(nn.Conv2d):
-    """A convolution with "same" padding, and the activation behind it.
+    """A convolution with "same" padding, followed by its activation.
 
-    On an x86 processor both are one pass of oneDNN, channels innermost, as torch's own compiler
-    calls it: most of these networks' time is that of reading and writing large images. Not under
-    autograd, nor in half precision.
+    On an x86 processor both run as one pass of oneDNN with channels innermost, as torch's own
+    compiler does it: these networks spend most of their time reading and writing large images. Not
+    under autograd, nor in half precision.
 
     Args:
-        shape: Of the weight.
-        stride: Both ways.
-        depthwise: Whether each channel has a filter of its own.
-        activation: What follows.
+        shape: Shape of the weight.
+        stride: Stride in both directions.
+        depthwise: Whether each channel has its own filter.
+        activation: The activation.
     """
 
     def __init__(

@@ -26,10 +26,10 @@ _BLOCK_FRAMES_GPU = 2048
 class BandSums(nn.Module):
     """Spectra of frames, summed over bands.
 
-    A processor sums some bands at a time, over the bins that they have.
+    A CPU sums a few bands at a time, over their own bins only.
 
     Args:
-        weights: float32 ``[F, D]``, F ≤ ``n_fft`` // 2 + 1: of each bin in each band.
+        weights: float32 ``[F, D]``, F ≤ ``n_fft`` // 2 + 1: weight of each bin in each band.
         window: float32 ``[L]``, L ≤ ``n_fft``.
         n_fft: Length of the transform; frames are zero-padded to it.
         power: 2 sums powers, 1 magnitudes.

@@ -1,6 +1,6 @@
 """Networks of other packages: an entry point of ours, or `package.module:Class` in the card.
 
-Such a package is installed by the operator; nothing that a card's source holds is ever run.
+The operator installs such a package; nothing from a card's source is ever run.
 """
 
 from importlib import import_module

@@ -201,8 +201,7 @@ class Musicnn(nn.Module):
 
         Args:
             windows: float32 ``[B, 48128]`` at 16 kHz, full scale ±1 (187 frames; other lengths of
-            at
-                least 512 samples work, with other results).
+                at least 512 samples work, with other results).
 
         Returns:
             ``tags``: probabilities ``[B, 50]``. ``embedding``: ``[B, 753]``, the mean over time of

@@ -1,8 +1,8 @@
 """Half precision, and compilation, for the part of a network behind its front-end.
 
-The front-end stays in float32 and eager: it has complex numbers and is a fraction of the work. A
-network has a ``precision`` if half precision changes it so little that no cosine of a row to the
-same in float32 is below .9999; `tests/models/test_precision.py` says which have.
+The front-end stays in float32 and eager: it uses complex numbers and is a fraction of the work. A
+network has a ``precision`` if half precision changes it so little that the cosine of every row with
+the same row in float32 is at least .9999; `tests/models/test_precision.py` lists these networks.
 """
 
 from contextlib import AbstractContextManager, nullcontext

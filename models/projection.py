@@ -1,4 +1,4 @@
-"""One vector out of what several networks say of a track."""
+"""One vector from what several networks return for a track."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,7 @@
 """VibeNet: seven Spotify-style attributes from a window of audio.
 
 An EfficientNet-B0 over a mel spectrogram, built from the published weights with its inference-time
-batch norms folded into the convolutions. Only weights are taken; the code is afa's own.
+batch norms folded into the convolutions. Only the weights are used; the code is afa's own.
 
 References:
     Tan and Le, EfficientNet (ICML 2019); VibeNet 0.1.0's ONNX graph.
@@ -103,8 +103,7 @@ class Vibenet(nn.Module):
 
         Args:
             windows: float32 ``[B, T]`` at 16 kHz, full scale ±1, at the loudness the pipeline
-            fixes;
-                trained on whole clips of about 30 s, T ≥ 640.
+                fixes; trained on whole clips of about 30 s, T ≥ 640.
 
         Returns:
             ``attributes``: ``[B, 7]``, 0 to 1, in the order of `ATTRIBUTES`. Silence gives values

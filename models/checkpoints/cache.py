@@ -1,10 +1,10 @@
-"""The model cache: checkpoints as safetensors, each in a folder of its own, always verified.
+"""The model cache: checkpoints as safetensors, each in its own folder, always verified.
 
 ``<model_dir>/<model id>/model.safetensors`` holds the tensors under their original names,
-``manifest.json`` what they were made from; JSON files of the source stand beside them. Weights that
+``manifest.json`` what they were made from; JSON files of the source lie next to them. Weights that
 are part of afa are read where they are installed. Invariant: a folder is complete or absent, and no
-tensor is handed out whose digest is not the expected one. Only what reads tensors loads torch: a
-check of what is there does not.
+tensor is returned whose digest is not the expected one. Only code that reads tensors loads torch:
+checking what is stored does not.
 """
 
 import hashlib
@@ -43,10 +43,10 @@ _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be had; the message says which, from where, and what to do.
+    """A checkpoint is not available; the message says which, from where, and what to do.
 
     Attributes:
-        remedy: What to do; "" where pulling it, or installing afa, is what helps.
+        remedy: What to do; "" if the remedy is to pull the checkpoint, or to install afa.
     """
 
     def __init__(self, model_id: str, source: str, reason: str, remedy: str = "") -> None:

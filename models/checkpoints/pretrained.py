@@ -20,8 +20,7 @@ def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, mo
 
     Raises:
         CheckpointError: Not in the cache, not what the card says, or lacking a tensor of the
-        network
-            (which transformers would fill with random numbers).
+            network (which transformers would fill with random numbers).
     """
     verify(card, model_dir)
     try:

@@ -26,11 +26,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 class SourceError(Exception):
-    """A source cannot be reached, lacks a file, or gave other bytes than the card expects."""
+    """A source cannot be reached, lacks a file, or returned bytes that the card does not expect."""
 
 
 class WrongFileError(SourceError):
-    """It gave other bytes than the card expects."""
+    """A source returned bytes that the card does not expect."""
 
 
 def fetch(card: ModelCard, folder: Path, mirror: Path | None, progress: Progress) -> list[Path]:

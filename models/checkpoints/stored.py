@@ -1,4 +1,4 @@
-"""Where a checkpoint's weights lie, for whoever only looks and needs no torch."""
+"""Where a checkpoint's weights are, for code that only looks and needs no torch."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Read TensorFlow checkpoint-V2 bundles without TensorFlow.
 
 A bundle is a LevelDB table (``….index``: tensor name → BundleEntryProto) and a file of raw
-little-endian tensors. Everything is bounds-checked: a damaged bundle raises, it never misreads.
+little-endian tensors. Everything is bounds-checked: a damaged bundle raises, and is never misread.
 
 References:
     LevelDB ``doc/table_format.md``; TensorFlow ``core/protobuf/tensor_bundle.proto``.
@@ -19,7 +19,7 @@ _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8"}  # tensorflow/core/framework/
 
 
 class BundleError(ValueError):
-    """The files are not a checkpoint bundle that can be read."""
+    """The files are not a readable checkpoint bundle."""
 
 
 def read_bundle(index: bytes, data: bytes) -> dict[str, NDArray[np.generic]]:

@@ -1,4 +1,4 @@
-"""Read the weights out of every file format that a checkpoint comes in, and write our own.
+"""Read weights from every file format that checkpoints come in, and write our own.
 
 Pickles are read with ``weights_only``: no code of a checkpoint ever runs.
 """

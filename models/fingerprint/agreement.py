@@ -1,7 +1,7 @@
 """How far two clips hold the same sound at the same place, as copies of one recording do.
 
-Clips of one piece, or of one loop, share hashes too; at one offset they share them only by as much
-as one begins later than the other.
+Clips of one piece, or with one loop, share hashes too, but these line up only when shifted by the
+time by which one clip begins later than the other.
 
 References:
     Wang, "An industrial-strength audio search algorithm", ISMIR 2003.

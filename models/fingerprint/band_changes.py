@@ -1,4 +1,4 @@
-"""How a sound's bands change against their neighbours: what its sub-fingerprints are made of."""
+"""How a sound's bands change against their neighbours: its sub-fingerprints are made from this."""
 
 import numpy as np
 import torch

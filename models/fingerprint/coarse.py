@@ -1,8 +1,8 @@
-"""Coarse sub-fingerprints: what most of five say, every third, to find where to look closely.
+"""Coarse sub-fingerprints: the majority of five, at every third, to find where to look closely.
 
-In a large index a clip is compared with few of them. Its largest changes are chosen: first the
-moments with the most of them, then of two moments apart, for every band, the one at which it
-changes more. So they are compared as one: 64 bits, of which noise has turned the fewest.
+In a large index only a few moments of a clip are compared: those at which it changes most. Two of
+them are compared as one: for every band, the bit of the moment at which that band changes more.
+These are the 64 bits of the pair that noise has flipped least often.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ WIDTH = 5
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two moments of a clip, as one.
+    """Two moments of a clip, compared as one.
 
     Attributes:
         first: A place in the clip, in coarse sub-fingerprints.
         second: Another.
-        is_first: The bits of the bands that are compared at the first; the others at the second.
-        bits: What the clip has there.
+        is_first: The bits of the bands compared at the first place; the others at the second.
+        bits: The clip's bits at those places.
     """
 
     first: int

@@ -1,9 +1,9 @@
-"""How much every point of a clip's spectrogram speaks for a landmark that is hidden there.
+"""How strongly every point of a clip's spectrogram suggests a landmark that is hidden there.
 
 Noise, a room or other music leave few landmarks of a track as local maxima, and fewer triplets.
-What is left of the others is still more than chance: a small network tells from a point's
-surroundings how likely a landmark of the clip's own track lies there. Summed over all landmarks of
-a passage, that tells whether a clip is of it (`models.fingerprint.support`).
+What is left of the others is still more than chance: a small network estimates from a point's
+surroundings how likely it is that a landmark of the clip's own track lies there. Summed over all
+landmarks of a passage, this shows whether a clip comes from it (`models.fingerprint.support`).
 """
 
 from importlib.resources import files

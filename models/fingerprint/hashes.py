@@ -1,9 +1,9 @@
-"""Hashes of landmark triplets, for building an index and for asking it.
+"""Hashes of landmark triplets, for building an index and for querying it.
 
 A hash names an anchor's rough pitch, two exact pitch ratios and two time differences. Ratios do not
 change with playback speed and the rest is coarse enough for ±3 %, so one index answers all speeds.
-A query makes more triplets than an index keeps, and several hashes per triplet: every neighbouring
-cell that a small measuring error could have moved it from.
+A query makes more triplets than an index keeps, and several hashes per triplet: one for every
+neighbouring cell from which a small measuring error could have moved it.
 """
 
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class Fingerprint:
         pitches: float32 ``[P]``, log2 of the frequency in Hz.
         prominences: float32 ``[P]``, natural log of magnitude over the level around it.
         n_frames: Length of the sound in frames.
-        subfingerprints: uint64 ``[S]``, what an index keeps beside the landmarks; see
+        subfingerprints: uint64 ``[S]``, kept by an index next to the landmarks; see
             `models.fingerprint.subfingerprints`.
     """
 
@@ -51,13 +51,14 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class CloserLook:
-    """What a clip is looked up with where its landmarks leave a doubt.
+    """What a clip is looked up with if its landmarks leave a doubt.
 
     Attributes:
-        landmarks: The dense ones, all others among them.
-        evidence: int8 ``[F, N]``, how much each bin and frame speaks for a landmark there; see
+        landmarks: The dense landmarks, which include all others.
+        evidence: int8 ``[F, N]``, how strongly each bin and frame suggests a landmark there; see
             `models.fingerprint.evidence`.
-        changes: float32 ``[M, 64]``, of its bands; see `models.fingerprint.band_changes`.
+        changes: float32 ``[M, 64]``, the changes of its bands; see
+            `models.fingerprint.band_changes`.
     """
 
     landmarks: Fingerprint

@@ -1,6 +1,7 @@
 """A short sketch of a fingerprint, by which a re-encoded copy of the same sound is recognised.
 
-Two sketches agree in about that share of their values in which the clips share hashes (MinHash).
+The share of values in which two sketches agree is about the share of hashes that the clips have in
+common (MinHash).
 A copy through another codec keeps a good part of them, another recording practically none.
 
 References:

@@ -1,8 +1,8 @@
-"""Sub-fingerprints: how a sound's bands change against their neighbours, a bit for each of 64.
+"""Sub-fingerprints: how a sound's bands change against their neighbours, one bit for each of 64.
 
 Landmarks are what noise leaves of a sound's strongest points. This is the opposite: every band of
-every eighth of a second says a little, no matter how weak it is, and a clip is compared with a
-place as a whole. It costs a comparison with every place of every track, so it comes last.
+every eighth of a second contributes a little, no matter how weak it is, and a clip is compared with
+a place as a whole. It costs a comparison with every place of every track, so it comes last.
 """
 
 import numpy as np

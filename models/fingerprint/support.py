@@ -1,9 +1,9 @@
-"""Whether a clip's evidence lies where a track has its landmarks, against places where it does not.
+"""Whether a clip's evidence lies where a track has its landmarks, compared with other places.
 
-Hashes need three landmarks that all survived. Here each of some 300 of a passage counts for itself,
-if ever so little: the evidence at all of them is summed, and compared with the sums at other places
-of the same track nearby. Music repeats itself, and another track with the same key and beat fits a
-clip somewhat everywhere: both are in those other sums already.
+Hashes need three landmarks that all survived. Here each of a passage's 300 or so landmarks counts
+on its own, however little: the evidence at all of them is summed, and compared with the sums at
+other places of the same track nearby. Music repeats itself, and another track with the same key and
+beat fits a clip somewhat everywhere: the other sums already allow for both.
 """
 
 import math
@@ -27,11 +27,12 @@ FEWEST_PLACES = 10
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How a place's evidence stands out of that of other places of the same track.
+    """How far the evidence for a place exceeds that for other places of the same track.
 
     Attributes:
-        excess: Over what as many landmarks have elsewhere, by the root of their number.
-        deviation: Standard, of the same at the other places; above 0.
+        excess: Evidence above that of as many landmarks elsewhere, divided by the root of their
+            number.
+        deviation: Standard deviation of the same measure at the other places; above 0.
     """
 
     excess: float

@@ -1,1 +1,1 @@
-"""Beats, bars and tempo: the beat networks and the decoding of what they say."""
+"""Beats, bars and tempo: the beat networks and the decoding of their outputs."""

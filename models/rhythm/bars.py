@@ -40,8 +40,8 @@ class Bars:
     Attributes:
         downbeats: Indices into the beats, ascending.
         metre: Beats in most bars.
-        confidence: Share of the beats' likelihood that the metre keeps against the next best, 0 to
-            1.
+        confidence: How far downbeats stand out from the other beats, times the share of beats that
+            keep the metre, 0 to 1.
     """
 
     downbeats: NDArray[np.int64]

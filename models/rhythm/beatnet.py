@@ -1,8 +1,8 @@
 """BeatNet: how likely each 20 ms frame is a beat or a downbeat.
 
 A causal convolutional-recurrent network over a logarithmic spectrogram. Three checkpoints of it
-were published; the mean of their probabilities is far better than any one, so the three are one
-model here.
+were published. The mean of their probabilities is far better than any one of them, so the three are
+one model here.
 """
 
 from collections.abc import Mapping

@@ -74,7 +74,7 @@ N_BANDS = filter_bank().shape[1]
 class BeatFeatures(nn.Module):
     """The network's input: a compressed band spectrogram at 50 frames a second.
 
-    It is blind to gain once a track has been divided by its `level`.
+    It does not depend on gain once a track has been divided by its `level`.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ def is_pause(features: Tensor) -> Tensor:
 
 
 class BeatLogits(NamedTuple):
-    """What the network says of N frames.
+    """The network's output for N frames.
 
     Attributes:
         beat: Logits of a beat of any kind, ``[B, N]``.

@@ -19,7 +19,7 @@ TRIM_FRAMES = 500
 
 
 class BeatTracker(nn.Module):
-    """Probabilities of beats and downbeats, and evidence of the tempo, out of samples."""
+    """Probabilities of beats and downbeats, and evidence of the tempo, from samples."""
 
     def __init__(self, networks: list[BeatNetwork]) -> None:
         super().__init__()

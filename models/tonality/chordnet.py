@@ -41,7 +41,7 @@ def levelled(bands: Tensor) -> Tensor:
 
 
 class ChordHead(nn.Module):
-    """From what is heard at each pitch class and time to chords, basses and pitch classes."""
+    """Maps features of each pitch class and time to chords, basses and pitch classes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Key probabilities from a spectrum of thirds of semitones by a small equivariant network."""
+"""Key probabilities from a spectrum in thirds of a semitone, by a small equivariant network."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
@@ -117,7 +117,7 @@ class _Block(nn.Module):
 
 
 class KeyTrunk(nn.Module):
-    """From bands to what is heard at each pitch class and time."""
+    """Maps bands to features of each pitch class and time."""
 
     def __init__(self, dilations: Sequence[int] = (1, 2, 4)) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class KeyTrunk(nn.Module):
 
 
 class KeyHead(nn.Module):
-    """From what is heard over all the time to a key."""
+    """Maps features over the whole time to a key."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,8 @@ class KeyHead(nn.Module):
 class KeyNetwork(nn.Module):
     """Bands, trunk and head (see `models/weights/afa-key-2.md`).
 
-    Moved by a semitone, music of the middle octaves gives the same twelve answers, moved by one.
+    If music in the middle octaves moves by a semitone, its twelve answers stay the same, moved by
+    one.
     """
 
     def __init__(self) -> None:

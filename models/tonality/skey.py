@@ -1,4 +1,4 @@
-"""S-KEY: key probabilities from a variable-Q transform by a small equivariant network."""
+"""S-KEY: key probabilities from a variable-Q transform, by a small equivariant network."""
 
 from collections.abc import Mapping
 
@@ -26,11 +26,11 @@ _STAGES = ((2, 7), (3, 7), (40, 7), (40, 7), (30, 7), (10, 5), (3, 5))
 
 
 class Vqt(nn.Module):
-    """Variable-Q transform: nine octaves of one octave's kernels on an ever slower signal.
+    """Variable-Q transform: nine octaves, each from a signal of half the rate of the one above.
 
     The low-pass filter before each halving runs as a product of blocks with a Toeplitz matrix,
-    which costs a twentieth of a one-channel convolution and gives the same. On a processor spectra
-    take half of that.
+    which costs a twentieth of a one-channel convolution and gives the same result. On a CPU,
+    spectra take half of that.
     """
 
     kernels: Tensor
@@ -118,7 +118,7 @@ def _normalise(x: Tensor) -> Tensor:
 
 
 class Stage(nn.Module):
-    """Halve the time, then one ConvNeXt block."""
+    """Halves the time resolution, then applies one ConvNeXt block."""
 
     def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class _FramesFirst(nn.Module):
 class AstTrunk(ASTForAudioClassification):  # type: ignore[no-untyped-call]
     """The transformer without an attention mask.
 
-    transformers makes one when torch 2.11 compiles it, and any mask rules flash attention out.
+    transformers makes one when torch 2.11 compiles it, and any mask rules out flash attention.
     """
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,8 +56,8 @@ class AudioTransformer(nn.Module):
     Args:
         trunk: The transformer.
         front_end: Maps windows ``[B, T]`` to features ``[B, N, F]``, N being the trunk's length.
-        mean: Of the training features.
-        std: Of the training features; they are divided by twice it.
+        mean: Mean of the training features.
+        std: Standard deviation of the training features; features are divided by twice this.
     """
 
     def __init__(self, trunk: AstTrunk, front_end: nn.Module, mean: float, std: float) -> None:

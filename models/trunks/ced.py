@@ -1,6 +1,6 @@
 """CED: a plain vision transformer over a mel spectrogram, distilled for AudioSet tagging.
 
-transformers has no class for it, so that the network is written out here under the published names.
+transformers has no class for it, so the network is written out here under the published names.
 
 References:
     Dinkel et al., CED: Consistent Ensemble Distillation for Audio Tagging (ICASSP 2024).
@@ -102,7 +102,7 @@ class _Encoder(nn.Module):
 
 
 class Ced(nn.Module):
-    """The whole network, front-end included; its size is read off the weights.
+    """The whole network, front-end included; its size is read from the weights.
 
     Args:
         tensors: The published weights under their original names.

@@ -1,4 +1,4 @@
-"""CLAP: embeddings of audio and of words in one space.
+"""CLAP: embeddings of audio and of text in one space.
 
 References:
     Wu et al., Large-Scale Contrastive Language-Audio Pretraining with Feature Fusion and
@@ -112,7 +112,7 @@ class ClapText:
 
     Args:
         trunk: The text tower with its projection.
-        tokenizer: Turns words into numbers, as the tower learnt them.
+        tokenizer: Turns words into the numbers that the tower was trained with.
     """
 
     def __init__(self, trunk: ClapTextModelWithProjection, tokenizer: Tokenizer) -> None:

@@ -1,8 +1,8 @@
-"""Convolutions in other forms of the same sum, for those that cuDNN runs without tensor cores.
+"""Equivalent forms of convolutions that cuDNN runs without tensor cores.
 
-Two such kernels took two thirds of MERT's time on an H100; by their shapes they are taken to be its
-first convolution, of one channel, and its positional one, of 128 taps in 16 groups. To bring the
-other convolutions into a layout with channels innermost and back took a sixth of what was left.
+Two such kernels took two thirds of MERT's time on an H100. Their shapes suggest that they are its
+first convolution, with one channel, and its positional one, with 128 taps in 16 groups. Converting
+the other convolutions to a layout with channels innermost, and back, took a sixth of the rest.
 """
 
 from typing import cast
@@ -18,11 +18,11 @@ _ALIGNED = 8
 class FeatureEncoder(nn.Module):
     """The strided convolutions of wav2vec 2.0 and HuBERT, with channels innermost throughout.
 
-    The first is a product of its frames of samples and its kernels; the others need no other layout
-    before and behind them.
+    The first is computed as a product of frames of samples and its kernels; the others need no
+    change of layout before or after them.
 
     Args:
-        like: transformers' encoder, whose layers and names of tensors it takes.
+        like: transformers' encoder, whose layers and tensor names it uses.
 
     References:
         Baevski et al., wav2vec 2.0 (2020), section 2.
@@ -67,7 +67,7 @@ class FourierConvolution(nn.Module):
         Oppenheim and Schafer, Discrete-Time Signal Processing (3rd ed.), 8.7.3.
 
     Args:
-        like: Whose weights it takes; at stride 1.
+        like: The convolution whose weights it uses; at stride 1.
     """
 
     spectrum: Tensor

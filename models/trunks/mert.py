@@ -1,7 +1,7 @@
 """MERT: self-supervised music embeddings, run by transformers' own HuBERT class.
 
-The published configuration of the 95M model switches every extension of MERT off, so that it is
-plain HuBERT at 24 kHz; no remote code is needed.
+The published configuration of the 95M model switches off every extension of MERT, so it is plain
+HuBERT at 24 kHz, and no remote code is needed.
 
 References:
     Li et al., MERT: Acoustic Music Understanding Model with Large-Scale Self-supervised Training
@@ -34,9 +34,9 @@ _POSITIONAL = "encoder.pos_conv_embed.conv."
 
 
 class MertTrunk(HubertModel):  # type: ignore[no-untyped-call]
-    """HuBERT that gives the mean of its layers over time, each added when it is made.
+    """HuBERT that returns the mean of its layers over time, adding each as it is computed.
 
-    So none of them has to be kept: 13 of a batch of 64 windows are 1 GB. Weight norm is folded.
+    So no layer has to be kept: the 13 of a batch of 64 windows take 1 GB. Weight norm is folded.
     """
 
     def __init__(self, config: HubertConfig) -> None:

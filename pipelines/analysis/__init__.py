@@ -1,1 +1,1 @@
-"""What is said of a track: rhythm, key, loudness, structure, mood, tags, embedding."""
+"""What the analysis of a track finds: rhythm, key, loudness, structure, mood, tags, embedding."""

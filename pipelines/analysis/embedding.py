@@ -1,4 +1,4 @@
-"""The embedding step: one vector of norm 1 for a whole track, and the tags of the same forwards."""
+"""The embedding step: one vector of norm 1 for a whole track, and the tags of the same passes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """A network with ``embedding``, and what its ``tags`` are; None if it has none."""
+    """A network with ``embedding``, and the vocabulary of its ``tags``; None if it has none."""
 
     model: CheckpointModel
     vocabulary: Vocabulary | None
@@ -38,9 +38,9 @@ class EmbeddingStep:
     """The mean of a network's ``embedding`` over a track's windows, or a projection of several.
 
     Args:
-        model_id: What the vectors are called.
-        trunks: The networks; one, where nothing is projected.
-        projection: Makes one vector of what all of them say.
+        model_id: The id of the vectors.
+        trunks: The networks; one if nothing is projected.
+        projection: Makes one vector from the outputs of all of them.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ LEAST_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """How much of a track is heard."""
+    """How much of a track is analysed."""
 
     n_parts: int = 3
     part_s: float = 10.0

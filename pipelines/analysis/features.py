@@ -1,6 +1,6 @@
 """Write the record of a track as JSON and read it back.
 
-The JSON is strict: a version, the fields of the record and no other, finite numbers. Floats keep
+The JSON is strict: a version, the fields of the record and no others, finite numbers. Floats keep
 the seven digits of a float32.
 """
 

@@ -41,10 +41,10 @@ class Levels:
 class LevelModel:
     """K-weighted energies and the peak as a windowed model.
 
-    Outputs ``energies [B, 300]`` and ``peak [B]``. There are two of it for a track, of the same
-    grid: one for the windows that lie in the track wholly, which are a view of its samples, and one
-    for the last window, which reaches over the end. So the largest array of all is never copied.
-    Windows have two channels; mono has an empty second one, which adds nothing.
+    Outputs ``energies [B, 300]`` and ``peak [B]``. A track has two of these models, on the same
+    grid: one for the windows that lie wholly inside the track, which are a view of its samples, and
+    one for the last window, which reaches beyond the end. So the largest array is never copied.
+    Windows have two channels; for mono the second is empty and adds nothing.
     """
 
     def __init__(self, device: torch.device, *, is_end: bool = False) -> None:

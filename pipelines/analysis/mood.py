@@ -31,8 +31,8 @@ class MoodStep:
 
     Args:
         tagger: A network with ``tags``.
-        vocabulary: What its tags are.
-        attributes: A network with ``attributes``; without it they are mapped from the tags.
+        vocabulary: The tagger's tags.
+        attributes: A network with ``attributes``; without one, they are mapped from the tags.
         attributes_id: The model id to report for the attributes.
     """
 

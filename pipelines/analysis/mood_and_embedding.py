@@ -1,4 +1,4 @@
-"""Mood and embedding as one step, so that a trunk which serves both is run once."""
+"""Mood and embedding as one step, so that a trunk that serves both runs only once."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

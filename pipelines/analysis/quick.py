@@ -1,4 +1,4 @@
-"""Tempo and key alone, on the CPU: what needs no attributes, tags or embedding."""
+"""Only tempo and key, on the CPU: for what needs no attributes, tags or embedding."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ BATCH_WINDOWS = 4
 
 
 class QuickAnalyzer:
-    """Runs the beat and chord networks, the key models when asked; usable from several threads.
+    """Runs the beat and chord networks, and the key models if asked; several threads may use it.
 
     The models are those of `pipelines.analysis.spectral`: a track has the same tempo and key
     either way.

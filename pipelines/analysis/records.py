@@ -55,7 +55,7 @@ class Chord:
     """A chord of a bar or of some beats of it.
 
     Attributes:
-        root: Pitch class, C = 0; `UNKNOWN_KEY` where there is no chord.
+        root: Pitch class, C = 0; `UNKNOWN_KEY` if there is no chord.
         mode: 1 major, 0 minor, -1 no chord.
         bass: Pitch class of its lowest note; -1 no chord.
         confidence: 0 to 1.
@@ -88,7 +88,7 @@ class SpectralResult:
         key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
         mode: 1 major, 0 minor, -1 unknown.
         loudness_lufs: BS.1770-4 integrated; silence gives -70.
-        chords: In order, from the beginning to the end; none of silence.
+        chords: In order, from the beginning to the end; none for silence.
         tuning_cents: See `models.tonality.tuning.estimate_tuning`.
         confidences: All 0 to 1.
     """
@@ -128,8 +128,8 @@ class MoodResult:
     """Spotify-style attributes, each 0 to 1, and tags by falling score.
 
     Attributes:
-        spread: Attribute to the standard deviation of what ``n_parts`` equal parts of the track
-            have; empty where nothing was heard.
+        spread: Standard deviation of each attribute over ``n_parts`` equal parts of the track;
+            empty if nothing was analysed.
     """
 
     acousticness: float
@@ -147,13 +147,13 @@ class MoodResult:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """A vector with L2 norm 1 (zeros for silence), and what the tags of the same trunk say.
+    """A vector with L2 norm 1 (zeros for silence), and what the same trunk's tags show.
 
     Attributes:
-        tags: Empty where the trunk has none.
-        audience: How likely an audience is heard, 0 to 1; 0 where the trunk cannot tell.
-        speech: How much of the track is speech, 0 to 1; 0 where the trunk cannot tell.
-        voices: See `pipelines.analysis.tags.vocals.voices`; None where the trunk cannot tell.
+        tags: Empty if the trunk has none.
+        audience: How likely it is that an audience is audible, 0 to 1; 0 if the trunk cannot tell.
+        speech: How much of the track is speech, 0 to 1; 0 if the trunk cannot tell.
+        voices: See `pipelines.analysis.tags.vocals.voices`; None if the trunk cannot tell.
     """
 
     vector: list[float]
@@ -166,12 +166,12 @@ class EmbeddingResult:
 
 @dataclass(frozen=True, slots=True)
 class TrackFeatures:
-    """Everything known of a track's audio: the extended record, stored and cached.
+    """Everything known about a track's audio: the extended record, stored and cached.
 
     Attributes as in `SpectralResult` and `MoodResult`; ``camelot`` is "" when the key is unknown.
     ``models`` maps each role to the id of the checkpoint that made it. ``artist`` and ``title`` are
-    what the tags of an uploaded file say, "" where they do not. ``attribute_confidence`` is empty
-    where it is not known, see `pipelines.analysis.tags.repeatability.repeatability`.
+    what the tags of an uploaded file say, or "". ``attribute_confidence`` is empty if it is not
+    known, see `pipelines.analysis.tags.repeatability.repeatability`.
     """
 
     duration_s: float
@@ -216,7 +216,7 @@ class TrackFeatures:
 
 @dataclass(frozen=True, slots=True)
 class QuickFeatures:
-    """Tempo and key alone, as in `TrackFeatures`."""
+    """Only tempo and key, as in `TrackFeatures`."""
 
     tempo: float
     tempo_confidence: float

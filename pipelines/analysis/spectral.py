@@ -60,8 +60,8 @@ class SpectralFinisher:
     Attributes:
         beats: Id and grid of the beat network; those of the other models follow.
         levels: The models of the loudness, in the order of time.
-        key_networks: Their id, if there are any.
-        tempo_range: Where the tempo is to lie.
+        key_networks: The id of the key networks, if there are any.
+        tempo_range: The range in which the tempo has to lie.
     """
 
     beats: tuple[str, FrameGrid]

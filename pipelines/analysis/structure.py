@@ -1,4 +1,4 @@
-"""Segments, sections and mix points: the track's structure out of what the models measured."""
+"""Segments, sections and mix points: the track's structure, from what the models measured."""
 
 import itertools
 import math
@@ -67,10 +67,10 @@ class SoundModel:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTrack:
-    """What structure is found from.
+    """What the structure is derived from.
 
     Attributes:
-        duration_s: Of the track.
+        duration_s: Length of the track in seconds.
         sound: float32 ``[N, 14]``, see `models.segments.SoundFrames`.
         chroma: float32 ``[M, 12]``, see `models.tonality.key.Hpcp`.
     """

@@ -8,7 +8,7 @@ from pipelines.analysis.embedding import unit_vector
 
 
 class Texts:
-    """Keeps the text tower that was asked last; it runs on the CPU, a text at a time."""
+    """Keeps the text tower that was used last; it runs on the CPU, one text at a time."""
 
     def __init__(self, model_dir: Path) -> None:
         self._model_dir = model_dir

@@ -1,1 +1,1 @@
-"""From bytes to samples: decoding behind walls, resampling, level."""
+"""From bytes to samples: decoding in a sandbox, resampling, level."""

@@ -1,11 +1,11 @@
-"""Decode untrusted audio files to 44.1 kHz, each in a child process behind walls.
+"""Decode untrusted audio files to 44.1 kHz, each in a sandboxed child process.
 
 A spawner process per `Decoder` (see `pipelines.audio.decode_spawner`) imports PyAV once and forks a
-child per file; the child gets the file as stdin, a pipe as stdout and memory for the samples, no
-file system, no network, no way to start anything, and limits on memory, processor time and wall
-clock. What it writes is believed as little as the file (see `pipelines.audio.decode_answer`).
-PyAV is never imported in this process. A damaged or cut-off file gives what can be decoded of it,
-as players do, unless more of its packets fail than succeed or less than ``min_seconds`` remain.
+child per file. The child gets the file as stdin, a pipe as stdout and memory for the samples. It
+has no file system, no network, no way to start anything, and limits on memory, processor time and
+wall clock. What it writes is trusted as little as the file (see `pipelines.audio.decode_answer`).
+PyAV is never imported in this process. As in players, a damaged or truncated file yields whatever
+can be decoded, unless more of its packets fail than succeed or less than ``min_seconds`` remain.
 More than two channels are mixed down to stereo.
 
 Invariant: every sample that leaves here is finite and within ±`shared_rows.LOUDEST`.
@@ -76,7 +76,7 @@ class DecodeLimits:
 
 
 class Decoder:
-    """A spawner process and the way to ask it; safe to use from several threads at once."""
+    """A spawner process and its interface; safe to use from several threads at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""What a decoding child says, believed as little as the file that it was given.
+"""What a decoding child says, trusted as little as the file that it was given.
 
-A message that no honest child writes counts as its crash, and samples are looked at when it has
-ended and cannot change them any more. The messages are those of `pipelines.audio.decode_child`.
+A message that no honest child writes counts as a crash, and samples are read only once the child
+has ended and can no longer change them. The messages are those of `pipelines.audio.decode_child`.
 """
 
 import itertools
@@ -47,7 +47,7 @@ _CRASHED = "The audio file cannot be decoded; send it as MP3, WAV, FLAC, OGG or 
 
 
 class DecodingTooSlowError(UndecodableAudioError):
-    """The child was killed, for it took too long."""
+    """The child was killed because it took too long."""
 
 
 class DecoderCrashedError(UndecodableAudioError):
@@ -56,7 +56,7 @@ class DecoderCrashedError(UndecodableAudioError):
 
 @dataclass(frozen=True, slots=True)
 class AudioClaims:
-    """What a file's headers say of it; wrong as often as the file is.
+    """What a file's headers say about it; as untrustworthy as the file.
 
     Attributes:
         duration_s: None when the container does not say.
@@ -71,13 +71,13 @@ class AudioClaims:
 
 
 class Answer:
-    """What one child answers: our ends of its pipes, and its samples.
+    """One child's answer: our ends of its pipes, and its samples.
 
     Args:
-        output: Where its messages come.
-        status: Where the spawner tells how it ended.
-        rows: Where its samples lie.
-        deadline: Of the monotonic clock; what comes later is not waited for.
+        output: Where its messages arrive.
+        status: Where the spawner reports how it ended.
+        rows: Where its samples are.
+        deadline: A time of the monotonic clock, after which nothing is waited for.
     """
 
     def __init__(self, output: int, status: int, rows: SharedRows, deadline: float) -> None:

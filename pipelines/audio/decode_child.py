@@ -1,8 +1,8 @@
 """What a forked child does with one request inside its walls: read a file, write its samples.
 
 It sees the audio as stdin, the output pipe as stdout, shared memory of a fixed size as `SAMPLES`,
-and nothing else. Nothing can be loaded behind the walls: what is imported here while decoding,
-PyAV above all, the spawner has loaded before.
+and nothing else. Nothing can be loaded behind the walls: the spawner has already loaded whatever
+is imported here while decoding, above all PyAV.
 
 Samples are float32, each channel in a row of its own of the shared memory. Messages on the output
 pipe are `HEADER` (tag, channels, n) + payload: ``I`` n bytes of JSON (what the container claims),
@@ -83,7 +83,7 @@ _AUDIO_STARTS = (
 
 
 class RefusedError(Exception):
-    """The audio cannot be served: a code of `pipelines.audio.waveform`, and a message."""
+    """The audio is refused: a code of `pipelines.audio.waveform`, and a message."""
 
 
 class StandardInput:
@@ -103,7 +103,7 @@ class StandardInput:
 
 
 class BlockWriter:
-    """Gathers planar samples into blocks of `BLOCK_SAMPLES` and tells of each that is written.
+    """Gathers planar samples into blocks of `BLOCK_SAMPLES` and reports each one written.
 
     Args:
         row_samples: Room for each channel.

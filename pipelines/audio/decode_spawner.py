@@ -1,14 +1,14 @@
-"""The spawner of `pipelines.audio.decode`: forks one walled-in child per file.
+"""The spawner of `pipelines.audio.decode`: forks one sandboxed child per file.
 
 Run as a script, isolated (`python -I -S decode_spawner.py ROOT AV_FOLDER AV_VERSION`), with a
 SOCK_SEQPACKET socket as stdin. The spawner imports PyAV once, gives up network and privileges, and
 never reads audio itself; each request is one datagram of JSON with four descriptors (audio, output
 pipe, samples, status pipe). The child forked for it keeps the first three, puts up the walls of one
 process and serves the request as `pipelines.audio.decode_child` says. It lives no longer than the
-spawner, and at its deadline the spawner kills it, whatever it does to its signals. The spawner
+spawner, and at its deadline the spawner kills it, whatever it does with its signals. The spawner
 writes the child's wait status, one int32, on the status pipe.
 
-Modules of ours are imported inside functions, for `main` learns where they lie.
+Our own modules are imported inside functions, because `main` learns where they are.
 """
 
 import array

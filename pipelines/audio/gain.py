@@ -1,4 +1,4 @@
-"""The one loudness at which networks hear tracks, and what counts as silence."""
+"""The one loudness to which tracks are brought for the networks, and what counts as silence."""
 
 import torch
 from torch import Tensor

@@ -1,6 +1,6 @@
 """Walls around a process that reads untrusted bytes; Linux, standard library only.
 
-Every wall that the platform refuses is reported by name with the reason, never dropped in silence.
+Every wall that the platform refuses is reported by name with the reason, never dropped silently.
 Walls are one-way: nothing here can be undone by the process that called it.
 """
 
@@ -84,7 +84,7 @@ class ResourceLimits:
     Attributes:
         address_space_bytes: All mappings together, libraries included.
         cpu_s: Seconds of processor time before SIGXCPU ends the process.
-        file_bytes: No file can be written beyond.
+        file_bytes: No file can be written beyond this size.
         n_descriptors: Open files.
     """
 

@@ -1,7 +1,7 @@
 """Samples that a decoding child writes into memory that it shares with us.
 
-Invariant: nothing that a living child can change is looked at but in copies, and every sample that
-leaves here is finite and within ±`LOUDEST`.
+Invariant: what a living child can change is read only from copies, and every sample that leaves
+here is finite and within ±`LOUDEST`.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ _LEAST_IN_MONO = 0.1
 class SharedRows:
     """Shared memory that a child writes a track ``[C, T]`` into.
 
-    What comes beyond `LONG` is moved to half precision as it comes, and with it all before. The
-    child may write as long as it lives: until then nothing but copies is looked at.
+    Samples beyond `LONG` are moved to half precision as they arrive, with all those before them.
+    The child may write as long as it lives: until it ends, only copies are read.
 
     Attributes:
         row_samples: Room for each channel.
-        channels: As the child has told; 0 before.
-        n: Samples that each channel has by now.
+        channels: As the child has reported; 0 before.
+        n: Samples in each channel so far.
     """
 
     def __init__(self, descriptor: int, capacity: int) -> None:

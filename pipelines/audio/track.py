@@ -1,6 +1,6 @@
-"""A track where it is analysed: in the host's memory, or copied to a device, once.
+"""A track where it is analysed: in the host's memory, or copied once to a device.
 
-Whatever a step reads of a track is made from these samples, where they lie. The host resamples with
+Whatever a step reads of a track is made from these samples, where they are. The host resamples with
 soxr, a device with a filter of the same shape, by FFT.
 """
 
@@ -27,11 +27,11 @@ minute, and a song takes few kernels."""
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Samples of a track, to be read and not written.
+    """The samples of a track, read-only.
 
     Attributes:
         samples: ``[C, T]``, C = 1 or 2, on the device that analyses it; float32, or float16 in the
-            host's memory where the track is long.
+            host's memory if the track is long.
         sample_rate: Hz.
     """
 

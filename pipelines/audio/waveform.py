@@ -20,7 +20,7 @@ SAMPLE_RATE = 44_100
 
 
 class AudioError(Exception):
-    """A fault of the audio itself: never retried, always the caller's to mend."""
+    """A fault of the audio itself: never retried, always for the caller to fix."""
 
     code = "unprocessable_audio"
 
@@ -47,7 +47,7 @@ class Waveform:
 
     Attributes:
         samples: ``[C, T]``, C = 1 or 2, finite, full scale ±1 (lossy codecs may exceed it).
-            float32, or float16 where the track is long.
+            float32, or float16 if the track is long.
         sample_rate: Hz.
     """
 

@@ -1,4 +1,4 @@
-"""Processes of a command's own, which decode and hear beside it and end with it."""
+"""Worker processes of a command, which decode and analyse for it and end with it."""
 
 import os
 import signal

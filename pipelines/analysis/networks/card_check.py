@@ -1,4 +1,4 @@
-"""Whether a checkpoint is what its card says: before anybody is served with it."""
+"""Check that a checkpoint is what its card says, before the service uses it."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ _PLACEHOLDER = re.compile(r"label_?\d+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; ``fault`` is "" where it holds."""
+    """One thing that was checked; ``fault`` is "" if it is right."""
 
     what: str
     fault: str = ""

@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How networks run, as far as they can.
+    """How networks are to run, as far as they support it.
 
     Attributes:
-        dtype: float32, or bfloat16 for half precision where a network has it.
+        dtype: float32, or bfloat16 for half precision if a network supports it.
         batch_sizes: Compile transformers for these numbers of windows, ascending; smaller batches
             are filled up to the next of them, so that every shape is static. Empty means no
             compilation.
-        cuda_graphs: Record a CUDA graph for each batch size, where the device is a GPU.
+        cuda_graphs: Record a CUDA graph for each batch size, if the device is a GPU.
     """
 
     dtype: torch.dtype = torch.float32
@@ -67,12 +67,12 @@ class CheckpointModel:
         card: Gives the id and the windows.
         network: Maps windows ``[B, T]`` to named outputs, front-end included.
         device: Where it runs.
-        max_windows: At most so many windows of a track; 0 means all.
-        execution: Precision and compilation that are wanted.
-        compiled: Where compiled forwards are kept for other replicas; None: nowhere.
+        max_windows: Most windows of a track; 0 means all.
+        execution: The precision and compilation that are wanted.
+        compiled: Where compiled forwards are kept for other replicas; None keeps none.
 
     Attributes:
-        execution: How it runs: no more of what is wanted than the network can.
+        execution: How it runs: what is wanted, as far as the network supports it.
     """
 
     def __init__(

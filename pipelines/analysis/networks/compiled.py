@@ -1,6 +1,6 @@
-"""What torch has compiled for a checkpoint, kept in its folder, so that a fleet compiles it once.
+"""What torch has compiled for a checkpoint, kept in its folder so that a fleet compiles only once.
 
-A file holds code: whoever may write to the model folder may run code in the service.
+A file holds code: anyone who can write to the model folder can run code in the service.
 """
 
 import logging

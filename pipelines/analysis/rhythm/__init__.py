@@ -1,1 +1,1 @@
-"""Beats, downbeats, tempo and metre: the networks that hear them, and the grid made of that."""
+"""Beats, downbeats, tempo and metre: the networks, and the grid made from their outputs."""

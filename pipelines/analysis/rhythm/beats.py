@@ -1,4 +1,4 @@
-"""The beat networks as windowed models, afa's own and BeatNet behind one interface."""
+"""The beat networks as windowed models: afa's own and BeatNet behind one interface."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,14 +39,14 @@ _ABOUT = 1.1
 
 @dataclass(frozen=True)
 class BeatEvidence:
-    """What is heard of a track's beats.
+    """Evidence of a track's beats.
 
     Attributes:
         activations: float32 ``[N, 2]``, 50 frames a second, 0 to 1: probability of a beat that is
-            no downbeat, and of a downbeat.
+            not a downbeat, and of a downbeat.
         tempo: float32 ``[M, 64]``, one row a second, logits over
             `models.rhythm.network.TEMPI`; None from a network without that output.
-        chords: What is heard of them, if anything: beats are where they change.
+        chords: Evidence of the chords, if any: chords change on beats.
     """
 
     activations: NDArray[np.float32]

@@ -1,1 +1,1 @@
-"""Tags and attributes: vocabularies, scores that can be compared, and how far they hold."""
+"""Tags and attributes: vocabularies, scores that can be compared, and how reliable they are."""

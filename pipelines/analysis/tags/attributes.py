@@ -2,7 +2,7 @@
 
 The stand-in for deployments whose licence policy excludes VibeNet. It is a set of opinions, not a
 trained model: each attribute weighs the tags that speak for it against those that speak against it.
-MagnaTagATune has no tag for an audience, so that with it liveness hardly moves; AudioSet has.
+MagnaTagATune has no tag for an audience, so with it liveness hardly moves; AudioSet has one.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""One list of tags that neither contradicts itself nor what else is known of the track."""
+"""One list of tags that contradicts neither itself nor what else is known about the track."""
 
 from collections.abc import Sequence
 

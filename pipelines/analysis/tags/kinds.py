@@ -1,4 +1,4 @@
-"""What a tag is a word for: moods apart from genres, instruments and voices."""
+"""What a tag is a word for: a mood, a genre, an instrument, a voice and so on."""
 
 from typing import Literal
 

@@ -1,7 +1,7 @@
-"""People in and beside the music: voices and an audience, as AudioSet's tags hear them.
+"""People in and around the music: voices and an audience, as AudioSet's tags show them.
 
-The attribute network hears neither well: its liveness hardly moves, acted dialogue has a
-speechiness of .2, and lone guitars are taken for songs.
+The attribute network detects neither well: its liveness hardly moves, acted dialogue gets a
+speechiness of .2, and solo guitars are taken for songs.
 """
 
 from dataclasses import replace

@@ -2,8 +2,7 @@
 
 A tag's mean probability over the evaluation set (6 patches of each of its 108 clips, at -14 LUFS),
 the 35 real recordings weighing as much as the 73 rendered ones; not below .01. Only the order of
-magnitude
-matters: it tells a rare tag's .05 from a common tag's .05.
+magnitude matters: it tells a rare tag's .05 from a common tag's .05.
 """
 
 # fmt: off

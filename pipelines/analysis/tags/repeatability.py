@@ -1,10 +1,10 @@
-"""How surely each attribute repeats: what stands for its confidence where nobody knows the truth.
+"""How reliably each attribute repeats: this stands for its confidence, as nobody knows the truth.
 
-Of energy, danceability or happiness no lawful recording has a judgement by people, so that nobody
-can say how right a value is. How far it hangs on the part of the track that was heard can be
-measured: a confidence is the probability that another part of the same track (its half, or 15 to
-30 s of it), as it is or through MP3 at 64 kbit/s, 3 % faster or slower, or equalised, has a value
-within 10 of 100. A value that repeats may still be wrong.
+No lawful recording comes with people's judgements of energy, danceability or happiness, so nobody
+can say how right a value is. What can be measured is how far a value depends on the part of the
+track that was analysed. A confidence is the probability that another part of the same track (its
+half, or 15 to 30 s of it), as it is or through MP3 at 64 kbit/s, 3 % faster or slower, or
+equalised, has a value within 10 of 100. A value that repeats may still be wrong.
 """
 
 import math

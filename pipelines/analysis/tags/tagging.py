@@ -1,4 +1,4 @@
-"""Tags: vocabularies, scores that can be compared between tags, and one list out of several."""
+"""Tags: vocabularies, scores that can be compared between tags, and one list made from several."""
 
 import math
 from collections import Counter
@@ -57,7 +57,7 @@ class Vocabulary:
 
     Attributes:
         names: In the order of its outputs; "" is an output that says nothing about music.
-        reference: The usual probability of every tag; without one its probability is its score.
+        reference: The usual probability of every tag; without one, the score is the probability.
     """
 
     names: tuple[str, ...]

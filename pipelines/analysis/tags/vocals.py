@@ -1,11 +1,11 @@
 """Whether anybody sings or speaks: an attribute network's answers weighed with a tagger's voices.
 
-VibeNet alone tells voices from instruments, but not on the scale's terms: songs with a full band
-lie at .5-.8, instrumental music at .7-.95. A tagger hears voices better; the two together are
-calibrated so that .5 divides. But a tagger that learnt from songs goes by their sound: it hears a
-singer in a lone guitar. A network that learnt from sounds of all kinds does not, so what it hears
-weighs most. And where nobody is heard there is no speech: hiss, rain and scratched drum loops are
-not words.
+VibeNet alone tells voices from instruments, but does not use the scale as intended: songs with a
+full band lie at .5-.8, instrumental music at .7-.95. A tagger detects voices better; the two
+together are calibrated so that .5 divides songs from instrumentals. But a tagger trained on songs
+goes by their sound and finds a singer in a solo guitar. A network trained on sounds of all kinds
+does not, so its answer weighs most. And without a voice there is no speech: hiss, rain and
+scratched drum loops are not words.
 """
 
 import math

@@ -51,7 +51,7 @@ _PACE_CHANGE = 3.0
 
 @dataclass(frozen=True)
 class ChordEvidence:
-    """What the network says of a track.
+    """The network's output for a track.
 
     Attributes:
         chords: float32 ``[N, 25]``, log-probabilities, see `models.tonality.chordnet.N_CHORDS`.

@@ -74,7 +74,7 @@ class KeyNetworkModel:
     """The key networks on the same crops; output ``keys [B, K, 24]`` of K networks.
 
     Args:
-        model_id: Names them all.
+        model_id: One id for all of them.
         networks: Each maps ``[B, T]``, the track's peak at 1, to probabilities ``[B, 24]``.
         device: Where they run.
     """
