@@ -34,7 +34,7 @@ class NewAsset:
     """A file that has just been stored, before its record exists.
 
     Attributes:
-        quota_bytes: All living assets of the owner may have so many bytes, this one included.
+        quota_bytes: Most bytes of all the owner's living assets together, this one included.
     """
 
     asset_id: str

@@ -1,6 +1,6 @@
 """Credits: balances, holds, what an audit finds, and the words of the ledger.
 
-An account's credits lie in three buckets: the monthly ``grant``, prepaid ``packs``, and ``debt``.
+An account's credits are in three buckets: the monthly ``grant``, prepaid ``packs``, and ``debt``.
 A hold takes grant, then packs, then makes debt within the tier's grace. It ends exactly once:
 committed, voided, or reaped when its time is over.
 """

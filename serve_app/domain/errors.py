@@ -24,7 +24,7 @@ AfaError
 ├── InternalError              500 internal_error
 ├── ProvidersUnavailableError  502 providers_unavailable
 └── ServiceUnavailableError    503 service_unavailable
-    └── UnansweredError        503 service_unavailable (it may have been done all the same)
+    └── UnansweredError        503 service_unavailable (it may still have been done)
 
 ``code`` is public and stable; the message is written for the customer and says what to do.
 """
@@ -33,7 +33,7 @@ from typing import ClassVar
 
 
 class AfaError(Exception):
-    """Root of all errors that are answered to a customer."""
+    """Root of all errors that are returned to a customer."""
 
     code: str = "internal_error"
     status: ClassVar[int] = 500
@@ -51,7 +51,7 @@ class BadRequestError(AfaError):
 
 
 class UnprocessableAudioError(BadRequestError):
-    """The audio cannot be analysed; ``code`` tells which way."""
+    """The audio cannot be analysed; ``code`` says why."""
 
     def __init__(self, message: str, code: str = "unprocessable_audio") -> None:
         Exception.__init__(self, message, code)
@@ -130,7 +130,7 @@ class RouteNotFoundError(NotFoundError):
 
 
 class MethodNotAllowedError(AfaError):
-    """The path does not take this method."""
+    """The path does not accept this method."""
 
     code = "method_not_allowed"
     status = 405
@@ -144,7 +144,7 @@ class IdempotencyMismatchError(AfaError):
 
 
 class JobRunningError(AfaError):
-    """A job cannot be deleted while it is worked on."""
+    """A job cannot be deleted while it is running."""
 
     code = "job_running"
     status = 409
@@ -158,14 +158,14 @@ class PayloadTooLargeError(AfaError):
 
 
 class UnsupportedMediaTypeError(AfaError):
-    """The Content-Type is not one the route takes."""
+    """The Content-Type is not one that the route accepts."""
 
     code = "unsupported_media_type"
     status = 415
 
 
 class RetryableError(AfaError):
-    """An error that goes away by waiting; answered with ``Retry-After``."""
+    """An error that goes away if you wait; returned with ``Retry-After``."""
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         Exception.__init__(self, message, retry_after_s)
@@ -206,4 +206,4 @@ class ServiceUnavailableError(RetryableError):
 
 
 class UnansweredError(ServiceUnavailableError):
-    """What was asked for was sent and not answered: it may have been done all the same."""
+    """The request was passed on but not answered; it may still have been done."""

@@ -1,4 +1,4 @@
-"""What identifying a recording needs of others, and what it gives."""
+"""What identifying a recording needs from others, and what it returns."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +10,7 @@ from serve_app.domain.providers import ProviderTerms
 
 
 class Outcome(StrEnum):
-    """What became of one service; the values are the wire's."""
+    """What one service answered; the values are those of the API."""
 
     MATCH = "match"
     NO_MATCH = "no_match"
@@ -32,7 +32,7 @@ class Recognition:
 
     Attributes:
         confidence: 0 to 100.
-        release: What the service said of the release.
+        release: What the service said about the release.
     """
 
     identity: TrackIdentity
@@ -73,7 +73,7 @@ class Recogniser(Protocol):
 
 
 class SpendCap(Protocol):
-    """Keeps what billed calls cost within an operator's limit, over all replicas."""
+    """Keeps the cost of billed calls within the operator's limit, across all replicas."""
 
     async def take(self, provider: str) -> bool:
         """Book one call; False, and nothing booked, when it would exceed this month's limit."""
@@ -82,7 +82,7 @@ class SpendCap(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFacts:
-    """What a discography knows of the release that a track is on."""
+    """What a discography knows about the release that a track is on."""
 
     label: str | None = None
     genres: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Who a track is: its identifiers, names and what a curator vouches for."""
+"""What a track is: its identifiers, its names and what a curator vouches for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,8 +26,8 @@ class TrackIdentity:
         mode: 1 major, 0 minor.
         beats: Beat times in seconds, ascending; ``downbeats`` is a subset of it.
         is_verified: A person checked tempo, key and beats, so they win over computed ones.
-        source: Who said so: ``library``, ``catalog``, ``acousticbrainz`` or a provider's name.
-        library_id: The library's track that it is, where it is one.
+        source: Who says so: ``library``, ``catalog``, ``acousticbrainz`` or a provider's name.
+        library_id: The id of this track in the library, if it is there.
     """
 
     artist: str = ""

@@ -25,7 +25,7 @@ TEST_NAMESPACE = "test~"
 class Caller:
     """Whom a valid key speaks for.
 
-    ``owner`` separates data, ``account`` money; both lie in a namespace of their own for test keys.
+    ``owner`` separates data, ``account`` money; both have their own namespace for test keys.
     """
 
     key_id: str

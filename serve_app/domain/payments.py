@@ -52,7 +52,7 @@ class PaymentIntent:
 
 
 class PaymentProvider(Protocol):
-    """Takes money. The same intent id is charged at most once, whatever is called how often."""
+    """Takes payments. An intent id is charged at most once, however often anything is called."""
 
     async def charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
         """Charge once per intent id.

@@ -150,7 +150,7 @@ class IdentityProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AudioLocation:
-    """Where lawful audio of a track lies.
+    """Where lawful audio of a track is.
 
     Attributes:
         url: ``https://…``, ``http://…`` or ``file:///…``. Web addresses must go through the guarded

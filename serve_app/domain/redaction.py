@@ -1,7 +1,7 @@
-"""Keeps secrets out of logs: keys, signing secrets, and what addresses carry beside their path.
+"""Keeps secrets out of logs: keys, signing secrets, and users, passwords and queries of addresses.
 
-Invariant: it works where records are made, so no handler of the process can miss it, whoever adds
-it and when.
+Invariant: it works where records are made, so no handler of the process can bypass it, no matter
+who adds it and when.
 """
 
 import logging

@@ -21,7 +21,7 @@ COUNTED = ("monthly_credits", "cache_lookups", "grace_credits")
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One plan. Field meanings stand in ``configs/tiers.yaml``."""
+    """One plan. ``configs/tiers.yaml`` explains the fields."""
 
     name: str
     monthly_credits: int

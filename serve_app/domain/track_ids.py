@@ -68,7 +68,7 @@ class TrackId:
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousTrackId:
-    """Bare digits: an Apple Music id or a Deezer id, which only a look-up can tell."""
+    """Bare digits: an Apple Music id or a Deezer id; only a look-up can tell which."""
 
     value: str
 

@@ -1,4 +1,4 @@
-"""Webhooks after the Standard Webhooks specification: secrets, signatures, retries.
+"""Webhooks according to the Standard Webhooks specification: secrets, signatures, retries.
 
 References:
     github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md.
@@ -18,7 +18,7 @@ RETRY_DELAYS_S = (5, 300, 1800, 7200, 18000, 36000, 36000)
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where an account wants to be told, and what messages are signed with."""
+    """Where an account's messages are posted, and what they are signed with."""
 
     url: str
     secret: str

@@ -1,6 +1,6 @@
 """Whose request or job this is, for every log line on its way: trace, job, account, route.
 
-Invariant: an account is written as a pseudonym, which only who has the key pepper can make.
+Invariant: an account is written as a pseudonym, which nobody can make without the key pepper.
 """
 
 import hashlib

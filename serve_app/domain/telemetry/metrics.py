@@ -1,8 +1,8 @@
-"""Every metric of ours, and how a value of one is told.
+"""All our metrics, and how their values are reported.
 
-Whoever measures calls `Metric.record`; who shows it is set once per process with `show_with`, and
-without that nothing happens. Invariant: a label takes few values. What a customer sends (paths,
-ids, tracks, hosts) never becomes one, and past `MOST_VALUES` a value counts as ``other``.
+Code that measures calls `Metric.record`. What shows the values is set once per process with
+`show_with`; without it nothing happens. Invariant: a label takes few values. What a customer sends
+(paths, ids, tracks, hosts) never becomes one, and past `MOST_VALUES` a value counts as ``other``.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,9 +26,9 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: Without what Ray puts before it (``ray_``) and behind counters (``_total``).
-        labels: What its values are told apart by.
-        buckets: Upper bounds, of a histogram.
+        name: Without what Ray puts before names (``ray_``) and after counters (``_total``).
+        labels: The labels that distinguish its values.
+        buckets: Upper bounds of a histogram's buckets.
     """
 
     kind: Kind

@@ -1,9 +1,9 @@
-"""Spans of OpenTelemetry: what took how long on the way of one request or job.
+"""OpenTelemetry spans: what took how long in one request or job.
 
-Where Serve's tracing is on they go to a collector; elsewhere a span costs some microseconds and
+If Serve's tracing is on, they go to a collector; otherwise a span costs some microseconds and
 nothing is kept.
 
-Invariant: a span says of a failure of which type it was, and no word of its message.
+Invariant: a span records the type of a failure, and no word of its message.
 """
 
 from collections.abc import Iterator
