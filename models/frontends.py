@@ -19,7 +19,7 @@ KALDI_LOG_FLOOR = 1.1920928955078125e-07
 
 _BANDS_TOGETHER = 20
 _BLOCK_FRAMES = 128
-"""Transformed at once: so much stays in a processor's cache."""
+"""Frames transformed at once: this many stay in a processor's cache."""
 _BLOCK_FRAMES_GPU = 2048
 
 

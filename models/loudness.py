@@ -18,12 +18,12 @@ SILENCE_DBTP = -120.0
 STEP_S = 0.1
 """Gating blocks are 400 ms with 75 % overlap, so 100 ms apart (BS.1770-4 §2.7)."""
 RESPONSE_S = 0.07
-"""K-weighting's response is below -150 dB after so long (double pole at 38 Hz)."""
+"""K-weighting's response is below -150 dB after this time (double pole at 38 Hz)."""
 
 _OFFSET = -0.691
 _CHANNEL_GAINS = (1.0, 1.0, 1.0, 1.41, 1.41)  # L, R, C, Ls, Rs: BS.1770-4 table 3.
 _BLOCK_SAMPLES = 1 << 18
-"""Filtered at once: so much stays in a processor's cache, and more costs page faults."""
+"""Samples filtered at once: this many stay in a processor's cache; more costs page faults."""
 _BLOCK_SAMPLES_GPU = 1 << 24
 """Whose launches take longer than a processor's block."""
 _GATING_STEPS = 4

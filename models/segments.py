@@ -19,7 +19,7 @@ FLOOR_DB = -100.0
 _N_BANDS = 40
 _F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
 _REACH = 4
-"""What is around a boundary: so many times the shortest section on either side."""
+"""Surroundings of a boundary: this many times the shortest section on either side."""
 
 
 def band_filters() -> NDArray[np.float32]:

@@ -38,7 +38,7 @@ TORCH_NAMES = {
     "BF16": "torch.bfloat16",
     "BOOL": "torch.bool",
 }
-"""What torch calls the types of safetensors; digests have its names."""
+"""Torch's names of the types of safetensors; digests use them."""
 _BLOCK_BYTES = 1 << 20
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from models.checkpoints.cards import SHIPPED, ModelCard
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "weights"
-"""Where weights are that come with afa."""
+"""Where the weights that come with afa are."""
 WEIGHTS = "model.safetensors"
 
 

@@ -15,7 +15,7 @@ from models.fingerprint.landmarks import FRAME_S, Fingerprint
 FEWEST_HASHES = 24
 """With less to compare (silence, a lone tone) nothing agrees."""
 _MOVED_FRAMES = 2
-"""So far a codec moves a landmark from the others of its clip, at most."""
+"""Farthest that a codec moves a landmark against the others of its clip."""
 
 
 def agreement(one: Fingerprint, other: Fingerprint, most_s: float) -> float:

@@ -10,13 +10,13 @@ from models.fingerprint.subfingerprints import HOP_LENGTH, N_BANDS
 
 N_FFT = 4096
 BANDS_AROUND = 8
-"""A band is held against the mean of so many on either side, and itself."""
+"""A band is compared with the mean of itself and this many bands on either side."""
 LOWEST_HZ = 50.0
 """Of the bands around the lowest one."""
 LAG_FRAMES = 2
 SMOOTHED_FRAMES = 2
 REACH_FRAMES = LAG_FRAMES + SMOOTHED_FRAMES - 1
-"""A change takes so many frames after its own."""
+"""Frames after its own that a change depends on."""
 
 _FLOOR = 1e-4 * N_FFT / 4
 """Magnitude of a -80 dBFS sine under a Hann window, added to every band's."""

@@ -18,7 +18,7 @@ _T = TypeVar("_T", bound=np.generic)
 STEP = 3
 """Sub-fingerprints from one coarse one to the next."""
 WIDTH = 5
-"""Sub-fingerprints that one is made of. An odd number, so most of them say something."""
+"""Sub-fingerprints that one is made of. An odd number, so there is always a majority."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ FRAMES_AROUND = 12
 DENSE_BINS_AROUND = 5
 DENSE_FRAMES_AROUND = 8
 DENSE_PER_S = 50.0
-"""A clip that is hard to know is asked with more: the loudest points of 118 Hz by 0.4 s as well,
-the most prominent first, up to so many in all. Few usual ones are made up for by that."""
+"""A clip that is hard to recognise is looked up with more: the loudest points of 118 Hz by 0.4 s as
+well, the most prominent first, up to this many in all. They make up for few usual ones."""
 WINDOW_FRAMES = 688
 """Frames in a window: 16 s."""
 MARGIN_FRAMES = 34

@@ -18,7 +18,7 @@ CHANNELS = 12
 KERNEL = (3, 5)
 """Bins and frames of each of three layers: 7 bins (75 Hz) by 13 frames (0.3 s) are seen in all."""
 STEP = 1 / 12
-"""Evidence is kept as int8 in steps of so much, in natural log odds: ±10.6."""
+"""Evidence is kept as int8 in steps of this size, in natural log odds: ±10.6."""
 LOWEST_PROMINENCE, HIGHEST_PROMINENCE = -3.0, 5.0
 LOWEST_DISTANCE = -4.0
 

@@ -21,12 +21,12 @@ _FLOOR = 0.02
 _TOLERANCE_FRAMES = 3
 _ACCENT_WEIGHT = 0.8
 _LOUDNESS_WEIGHT = 3.0
-"""Nats a decibel, where the network hears no difference at all between beats."""
+"""Nats per decibel, if the network finds no difference at all between beats."""
 _ALIKE = 0.6
 """Standard deviation of the odds' logit from which on loudness does not count. It is smaller in one
 of a hundred excerpts of music, and of a metronome, whatever its accents, .54 at most."""
 _AS_LOUD_DB, _LOUDER_DB = 1.0, 5.0
-"""So much of a difference in level is nothing, and no more than so much counts."""
+"""A difference in level up to the first counts as none, and no more than the second counts."""
 _EVEN = 0.8
 """Halves of a bar begin alike where the mean probabilities of a downbeat differ by no more."""
 _REGULAR = 0.5

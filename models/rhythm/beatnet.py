@@ -25,7 +25,7 @@ _F_MIN_HZ, _F_MAX_HZ, _F_REF_HZ = 30.0, 17_000.0, 440.0
 _CHANNELS = 150
 _KERNEL = 10
 _BLOCK_FRAMES = 1024
-"""Convolved at once: so much stays in a processor's cache."""
+"""Frames convolved at once: this many stay in a processor's cache."""
 
 
 def filter_bank() -> NDArray[np.float32]:

@@ -34,7 +34,7 @@ _LEVEL_FRAMES = 512
 """Frames that a track's level is taken from at most, evenly spread."""
 _LEVEL_QUANTILE = 0.9
 _LEVEL_REACH = 1e-3
-"""Frames that far (60 dB) under a track's strongest have no say in its level."""
+"""Frames this far (60 dB) below a track's strongest do not count for its level."""
 _COMPRESSION = 10.0
 _SILENT = 1e-3
 """A frame all of whose features are below this is silence: 74 dB under the track's level."""
@@ -45,9 +45,9 @@ _DYING_FRAMES = 5 * round(FRAME_RATE)
 _KERNEL = 5
 _BAND_KERNEL = 12
 _BAND_REACH = 2
-"""Frames on either side that two 3-tap convolutions over the bands hear."""
+"""Frames on either side that two 3-tap convolutions over the bands depend on."""
 _BLOCK_FRAMES = 500
-"""Convolved over the bands at once: so much stays in a processor's cache."""
+"""Frames convolved over the bands at once: this many stay in a processor's cache."""
 
 
 def filter_bank() -> NDArray[np.float32]:

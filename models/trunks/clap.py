@@ -25,7 +25,7 @@ from models.frontends import PowerMel
 from models.precision import in_precision
 
 MOST_TOKENS = 77
-"""Of a text; CLAP was trained on so many, and longer ones are cut."""
+"""Tokens of a text; CLAP was trained on this many, and longer texts are cut."""
 
 
 class ClapMel(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _ALIGNED = 8
-"""Tensor cores read as many numbers of 16 bits at a time."""
+"""Tensor cores read this many 16-bit numbers at a time."""
 
 
 class FeatureEncoder(nn.Module):

@@ -17,7 +17,7 @@ from pipelines.audio.decode_answer import AudioClaims
 from pipelines.audio.waveform import Waveform
 
 LEAST_SHARE = 0.9
-"""Of the wanted samples; a file that gives less when sought is decoded as a whole."""
+"""Share of the wanted samples; a file that yields less after seeking is decoded as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def decode_excerpt(
 ) -> Waveform:
     """Decode only the excerpt, seeking to each part.
 
-    A file whose headers do not tell its length, or tell a wrong one, is decoded as a whole.
+    A file whose headers give no length, or a wrong one, is decoded as a whole.
 
     Returns:
         What `Excerpt.take` gives of the whole track, within the accuracy of its time stamps.

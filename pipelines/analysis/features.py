@@ -14,7 +14,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 from pipelines.analysis.records import TrackFeatures
 
 VERSION = 1
-"""Of the JSON; raised whenever a field changes its meaning, so that no old cache is misread."""
+"""Version of the JSON; raised whenever a field changes its meaning, so no old cache is misread."""
 
 
 class RecordFormatError(ValueError):
@@ -22,7 +22,7 @@ class RecordFormatError(ValueError):
 
 
 Parser = Callable[[Any, str], Any]
-"""Reads a value at a place that it names where the value is of another type."""
+"""Reads a value; names its place in the error if the value has another type."""
 
 
 def to_json(features: TrackFeatures) -> bytes:

@@ -18,7 +18,7 @@ from pipelines.batching.windows import LazyWindows, Windows
 GRID = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), 300, lead=1, channels=2)
 
 _TRIM_STEPS = 25
-"""On a processor the last window is cut to whole multiples of so many steps, 2.5 s."""
+"""On a CPU the last window is cut to a multiple of this many steps, 2.5 s."""
 
 
 @dataclass(frozen=True, slots=True)

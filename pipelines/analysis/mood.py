@@ -23,7 +23,7 @@ SAMPLE_RATE = 16_000
 """Hz at which the loudness is measured."""
 
 SILENT = dict.fromkeys(ATTRIBUTES, 0.0)
-"""Attributes of silence: no value claims anything, as Spotify answers for tracks without sound."""
+"""Attributes of silence: no value claims anything, like Spotify's for tracks without sound."""
 
 
 class MoodStep:
@@ -123,7 +123,7 @@ def build(
         cards: Role to its cards (`models.checkpoints.cards.choose_cards`).
         model_dir: The model cache.
         device: Where the networks run.
-        max_windows: At most so many windows per track and network; 0 means all.
+        max_windows: Most windows per track and network; 0 means all.
         execution: Precision and compilation of transformers.
         loaded: Checkpoints that are loaded already; one of them is the tagger if it was chosen.
 

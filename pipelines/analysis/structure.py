@@ -40,9 +40,9 @@ _SHORTEST_SECTION_S = 8.0
 _PHRASE_BARS = 4
 _SILENCE_DB, _LEAST_HEARD = 20.0 * math.log10(SILENCE_PEAK), 0.1
 _QUIET_DB = 30.0
-"""So much below the loudest there is music as well, however soft the whole track."""
+"""This far below the loudest there is still music, however soft the whole track."""
 _QUIETER_LU = 8.0
-"""A phrase so much below the programme loudness belongs to the intro or outro."""
+"""A phrase this far below the programme loudness belongs to the intro or outro."""
 
 
 class SoundModel:

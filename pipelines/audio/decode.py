@@ -95,7 +95,7 @@ class Decoder:
             beyond `LONG`, else float32.
 
         Raises:
-            AudioError: With a message for whoever sent the file.
+            AudioError: With a message for the sender of the file.
             DecoderUnavailableError: The installation lacks PyAV or forbids processes.
             OSError: It cannot be opened, or is no plain file.
         """

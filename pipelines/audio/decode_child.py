@@ -35,12 +35,12 @@ MOST_PIECES = 500
 FRAMES_PER_PULL = 16
 """Frames pushed into a filter graph before what it made is fetched: each fetch ends in an error."""
 HEAD_S = 3.0
-"""As much of a file is decoded to tell whether it is audio."""
+"""This much of a file is decoded to find out whether it is audio."""
 MOST_PROBED_PACKETS = "2"
 """Of a WAV file, 16 KiB each, searched for DTS or AC-3 that passes for PCM. Eight frames of DTS lie
 in them; FFmpeg by itself searches the first megabyte, which takes longer than decoding a minute."""
 MOST_BAD_PACKETS = 100
-"""In a row at a file's beginning: it is no audio."""
+"""With this many in a row at its beginning, a file is not audio."""
 MOST_LABELS, MOST_CHARACTERS = 100, 500
 """Of a container's tags, and of the name and the text of each."""
 LONGEST_PACKET_S = 10.0

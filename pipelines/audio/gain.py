@@ -7,9 +7,9 @@ from torch.nn.functional import pad
 from models.loudness import SILENCE_LUFS, integrated_loudness
 
 TARGET_LUFS = -14.0
-"""Level at which every network hears a track: Spotify's playback level.
+"""Level to which every track is brought for the networks: Spotify's playback level.
 
-Log-mel networks answer to the level: 12 dB move VibeNet's energy by a quarter, and musicnn's
+Log-mel networks react to the level: 12 dB move VibeNet's energy by a quarter, and musicnn's
 embedding of one and the same track to a cosine of .69 (15 recordings of the evaluation set, mean;
 .23 at worst). So one level is fixed for all of them, and a track's master does not matter. Why this
 one: over 27 clips the mean shift against a clip's own level is +.06 in VibeNet's energy and -.01 in
@@ -19,7 +19,7 @@ moves the peak.
 """
 
 SILENCE_PEAK = 1e-4
-"""-80 dBFS: what stays below it has no content."""
+"""-80 dBFS: audio that stays below it has no content."""
 
 _PIECES_A_SECOND, _STEP_PIECES, _STRETCH_STEPS = 200, 20, 30
 _FAR_BELOW_DB, _NOISE_BELOW_DB = -50.0, -35.0

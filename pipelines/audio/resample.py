@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pipelines.audio.waveform import Samples, Waveform
 
 _STRETCH = 1 << 18
-"""Samples mixed and converted at once: so much stays in a processor's cache."""
+"""Samples mixed and converted at once: this many stay in a processor's cache."""
 
 
 def resample(

@@ -18,7 +18,7 @@ from pipelines.audio.waveform import SAMPLE_RATE, Samples
 
 _MOVED_BYTES = 1 << 24
 _CHECKED_SAMPLES = 1 << 17
-"""Of a channel at once: so much stays in a processor's cache."""
+"""Samples of a channel read at once: this many stay in a processor's cache."""
 LONG = 15 * 60 * SAMPLE_RATE
 """Longer tracks are held in half precision, whose error is 73 dB below the sound: an hour of stereo
 takes 640 MB."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Samples = NDArray[np.floating[Any]]
-"""Of a decoded track: float32, or float16 where it is long."""
+"""Samples of a decoded track: float32, or float16 if it is long."""
 
 SAMPLE_RATE = 44_100
 """Hz at which audio is decoded, once; every model resamples from it."""

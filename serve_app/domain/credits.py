@@ -14,7 +14,7 @@ from serve_app.domain.errors import InternalError
 MOST_CREDITS = 10**12
 """Most that one operation brings, and most that an account has of grant or of packs.
 
-The local tier grants as many. Scripts reckon in doubles, which are exact to 2^53: sums of the
+The local tier grants as many. Scripts calculate in doubles, which are exact to 2^53: sums of the
 journal stay far below.
 """
 

@@ -60,7 +60,7 @@ class RedactedRecord(logging.LogRecord):
 
 _make_record = logging.Logger.makeRecord
 DEEPEST = 8
-"""Levels of ``extra`` that are redacted; a log may be given what holds itself."""
+"""Levels of ``extra`` that are redacted; a log may be given data that contains itself."""
 _OWN = frozenset(logging.makeLogRecord({}).__dict__)
 
 

@@ -9,14 +9,14 @@ from serve_app.domain.credits import MOST_CREDITS
 ALIASES = {"starter": "basic"}
 SOLD = ("free", "basic", "pro", "scale")
 LOCAL = "local"
-"""Of the machine's own user: without limits, and for callers on this machine alone."""
+"""Tier of the machine's own user: without limits, and only for callers on this machine."""
 
 LOCAL_OWNER = f"local-{LOCAL}"
-"""Whom the key that `afa up` prints belongs to."""
+"""The owner of the key that `afa up` prints."""
 
 ORDER = (*SOLD, LOCAL)
 COUNTED = ("monthly_credits", "cache_lookups", "grace_credits")
-"""What the ledger reckons with."""
+"""Fields that the ledger calculates with."""
 
 
 @dataclass(frozen=True, slots=True)

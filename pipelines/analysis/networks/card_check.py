@@ -24,8 +24,8 @@ from pipelines.analysis.tags.tagging import vocabulary_of
 
 N_WINDOWS = 3
 TOLERANCE = 1e-4
-"""Of a row of a batch against the same window alone, by the largest value: kernels of other batch
-sizes sum in another order."""
+"""Difference between a row of a batch and the same window alone, relative to the largest value
+(1 at least): kernels for other batch sizes sum in another order."""
 
 OF_AFA = ("beats", "key", "chords")
 """Roles whose networks are part of afa."""

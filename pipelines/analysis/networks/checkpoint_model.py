@@ -50,14 +50,14 @@ class Execution:
 EAGER = Execution()
 
 MAX_COMPILED = 64
-"""Shapes that torch may compile of one function. All transformers share one outermost function,
-whose eighth shape is the last by default: whatever came after would run uncompiled, and silently.
+"""Shapes that torch may compile of one function, at most. All transformers share one outermost
+function, and the default limit is eight shapes: whatever came after would silently run uncompiled.
 """
 
 _LONGEST_REASON = 200
 
 LEVEL = 0.1
-"""RMS of the noise that networks are tried on, about the level at which they hear tracks."""
+"""RMS of the noise on which networks are tried, about the level of tracks at their input."""
 
 
 class CheckpointModel:

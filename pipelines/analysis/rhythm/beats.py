@@ -34,7 +34,7 @@ ATTACK_S = 0.03
 """From a beat to the sound that begins with it."""
 _STRESS = 0.6
 _ABOUT = 1.1
-"""Tempi up to so many times faster and slower count as one."""
+"""Tempi up to this many times faster or slower count as one."""
 
 
 @dataclass(frozen=True)

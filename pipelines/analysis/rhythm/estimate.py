@@ -51,15 +51,15 @@ _USUAL_WEIGHT, _USUAL_BPM = 0.5, 95.0
 """Of how usual a tempo is. Chosen with the two above among 600 settings, of those that count
 metronomes right, with every set in view that ``afa bench accuracy`` measures on, and lo-fi."""
 _UNLIKELY = 4.0
-"""A tempo that the network believes in by so much less (in nats) than in another is out."""
+"""A tempo is ruled out if the network believes in it this much less (in nats) than in another."""
 _SAME_TEMPO = 0.04
 _CALIBRATION = 0.7
 _TEMPO_MARGIN = 1.15
 _LEVEL_MARGIN = 2**0.5
 _OTHER_LEVEL_SHARE = 0.1
-"""Of the time: a grid that is counted in half or double for longer does not keep its level."""
+"""Share of the time: a grid counted at half or double speed for longer does not keep its level."""
 _STEADY, _STEADY_SHARE = 1.08, 0.9
-"""So much of a steady track has its tempo within so much."""
+"""A track is steady if at least this share of it is within this ratio of its tempo."""
 _STEADY_MARGIN, _STEADY_INERTIA, _FINER = 1.1, 400.0, 2
 """Of a steady track's second decoding: the tempi that are looked at, their inertia, and frames in
 one of the first's. Chosen among 14 settings on eight songs of metal with a game's charts."""

@@ -6,12 +6,12 @@ from pipelines.analysis.records import MoodTag
 from pipelines.analysis.tags.vocals import VOICE_TAGS
 
 SURE = 2 / 3
-"""From here on instrumentalness, or its complement, is sure enough to speak of voices at all.
+"""From here on, instrumentalness or its complement is certain enough to report on voices at all.
 
 Chosen beforehand: of 30 rendered pieces without voices (20 s) one has a tag of a voice, with .5
 three."""
 SLOW_BELOW_BPM, FAST_ABOVE_BPM = 110.0, 90.0
-"""A track is not called slow from the one on, nor fast up to the other."""
+"""A track is not called slow from the first on, nor fast up to the second."""
 OPPOSITES = (("slow", "fast"), ("quiet", "loud"), ("soft", "loud"), ("happy", "sad"))
 
 
@@ -21,8 +21,8 @@ def consistent_tags(tags: Sequence[MoodTag], without_vocals: float, tempo: float
     Args:
         tags: Under their common names, by falling score, see
             `pipelines.analysis.tags.tagging.merge_tags`.
-        without_vocals: See `pipelines.analysis.tags.vocals.instrumentalness`. Where it is unsure,
-            neither a voice nor "instrumental" is told.
+        without_vocals: See `pipelines.analysis.tags.vocals.instrumentalness`. If it is uncertain,
+            neither a voice nor "instrumental" is reported.
         tempo: BPM; 0 where there is no beat, which contradicts neither slow nor fast.
     """
     out = _of_voices(without_vocals) | _of_pace(tempo)

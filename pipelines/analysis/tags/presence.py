@@ -14,7 +14,7 @@ from pipelines.analysis.tags.vocals import SPEECH_TAGS, speechiness, with_voices
 
 AUDIENCE_TAGS = ("applause", "cheering", "crowd")
 ANOTHER = 0.1
-"""What differs by more is another value, as in `pipelines.analysis.tags.repeatability`."""
+"""Values that differ by more are different, as in `pipelines.analysis.tags.repeatability`."""
 
 
 def audience(vocabulary: Vocabulary, windows: Tensor) -> float:

@@ -18,10 +18,10 @@ from pipelines.analysis.tags.kinds import kind_of
 from pipelines.analysis.tags.reference import MSD_REFERENCE, MTT_REFERENCE
 
 MIN_SCORE = 0.5
-"""Tags below are not reported."""
+"""Tags below this are not reported."""
 
 MAX_TAGS = 20
-"""At most so many tags are reported."""
+"""Most tags that are reported."""
 
 CANDIDATE = 0.55
 """Most of an instrument that AudioSet's tags alone tell.
@@ -74,7 +74,7 @@ AUDIOSET = Vocabulary(
 """No reference distribution has been measured: moods are taken as rare, the rest as usual."""
 
 _FIRST_OF_AUDIOSET = ("Speech", "LABEL_0")
-"""How configurations begin that name AudioSet's classes, or none."""
+"""First labels of configurations that name AudioSet's classes, or no classes."""
 
 _VOCABULARIES = {"musicnn-mtt": MTT, "musicnn-msd-768": MSD}
 

@@ -29,7 +29,7 @@ from pipelines.batching.windows import LazyWindows, Windows
 _N_FRAMES = 352
 """65.4 s, the shape of every forward: a minute with what it depends on is one."""
 _TRIM_FRAMES = 32
-"""So that few shapes occur."""
+"""A unit of length, so that few shapes occur."""
 _IN_TUNE_CENTS = 15.0
 """The network has learnt to bear as much; playing a track at another speed costs more."""
 _LONGEST_STEP_S = 1.5
