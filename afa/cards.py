@@ -39,7 +39,7 @@ def read_cards(path: Path) -> dict[str, ModelCard]:
     """Read a file of cards; the parts of a card may be cards that come with afa.
 
     Raises:
-        CardError: It is not a file of cards, or a card is malformed or has an id in use.
+        CardError: It is not a file of cards, or a card is malformed or its id already in use.
     """
     try:
         return parse_cards(_table(path), _shipped())

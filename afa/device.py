@@ -40,7 +40,7 @@ def age_fault(index: int = 0) -> str:
 
 
 def device_here(name: str) -> torch.device:
-    """Return a device that works.
+    """Return the named device, ready for work.
 
     Args:
         name: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.

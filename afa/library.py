@@ -177,10 +177,10 @@ class Library:
             text: Words from artist, title, album or tags. All must match; the last may be the
                 beginning of a word.
             tempo: Lowest and highest BPM; None leaves an end open.
-            year: First and last year of release, likewise.
-            key: A Camelot name (1A to 12B), or several, any of which may match.
-            tags: Tags that the track must have, all of them.
-            limit: Most tracks to return; 1 or more.
+            year: Earliest and latest year of release, likewise.
+            key: A Camelot name (1A to 12B), or several; a track needs one of them.
+            tags: Tags; a track needs all of them.
+            limit: Maximum number of tracks; 1 or more.
 
         Raises:
             ValueError: No track can match a filter, or the limit is below 1.
@@ -202,10 +202,10 @@ class Library:
 
         Args:
             track: A track of this library, an identifier of one, or a result of `Analyzer.analyze`.
-            n: Most tracks to return; 1 or more.
+            n: Maximum number of tracks; 1 or more.
             tempo: Lowest and highest BPM; this and the filters below work as in `search`.
             key: A Camelot name, or several.
-            tags: Tags that a track must have, all of them.
+            tags: Tags; a track needs all of them.
 
         Raises:
             LibraryError: The track is not in this library, has no analysis, or is silent.

@@ -1,4 +1,4 @@
-"""Reading of files: they are decoded in the same sandbox as strangers' uploads."""
+"""Reads files: they are decoded in the same sandbox as strangers' uploads."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ DENSE_BINS_AROUND = 5
 DENSE_FRAMES_AROUND = 8
 DENSE_PER_S = 50.0
 """A clip that is hard to recognise is looked up with more: the loudest points of 118 Hz by 0.4 s as
-well, the most prominent first, up to this many in all. They make up for few usual ones."""
+well, the most prominent first, up to this many in all. They make up for few of the usual ones."""
 WINDOW_FRAMES = 688
 """Frames in a window: 16 s."""
 MARGIN_FRAMES = 34

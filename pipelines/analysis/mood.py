@@ -123,7 +123,7 @@ def build(
         cards: Role to its cards (`models.checkpoints.cards.choose_cards`).
         model_dir: The model cache.
         device: Where the networks run.
-        max_windows: Most windows per track and network; 0 means all.
+        max_windows: Maximum number of windows per track and network; 0 means all.
         execution: Precision and compilation of transformers.
         loaded: Checkpoints that are loaded already; one of them is the tagger if it was chosen.
 

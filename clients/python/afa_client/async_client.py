@@ -238,7 +238,7 @@ class AsyncClient:
     async def features_by_name(
         self, song: str, artist: str, *, format: Literal["spotify"] | None = None
     ) -> FeaturesAnswer | SpotifyFeatures:
-        """Look up a track by song and artist."""
+        """Look up a track by title and artist."""
         params = {"song": song, "artist": artist} | _format(format)
         return _features(await self._send("GET", "/v1/audio-features", params=params), format)
 
@@ -250,7 +250,7 @@ class AsyncClient:
         format: Literal["spotify"] | None = None,
         idempotency_key: str | None = None,
     ) -> BatchResponse:
-        """Look up as many as 100 tracks; the answer has their order, and None for unknown ones."""
+        """Look up at most 100 tracks; the answer has their order, and None for unknown ones."""
         response = await self._send(
             "POST",
             "/v1/audio-features",
@@ -277,7 +277,7 @@ class AsyncClient:
         return read(BeatGridBody, response)
 
     async def analysis(self, track_id: str) -> TrackAnalysis:
-        """Return bars, beats, sections and segments of a track, or of your job with this id."""
+        """Return bars, beats, sections and segments of a track, or of your own job by its id."""
         response = await self._send("GET", f"/v1/analysis/{_segment(track_id)}")
         return read(TrackAnalysis, response)
 
@@ -310,7 +310,7 @@ class AsyncClient:
     async def similar_to_text(
         self, text: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
     ) -> SimilarList:
-        """Return tracks that sound as a text describes, if a model of the service reads text."""
+        """Return tracks that match a description, if the service has a model that reads text."""
         params = {"text": text, "n": n, **(filters or {})}
         response = await self._send("GET", "/v1/similar", params=params)
         return read(SimilarList, response)
@@ -348,7 +348,7 @@ class AsyncClient:
         return read(ModelList, response).items
 
     async def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
-        """Return ``n`` tracks that lead from one track to another, both included."""
+        """Return up to ``n`` tracks that lead from one track to another, both included."""
         params = {"from": start, "to": end, "n": n}
         response = await self._send("GET", "/v1/path", params=params)
         return read(SimilarList, response)
@@ -388,7 +388,7 @@ class AsyncClient:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> AssetUpload:
-        """Store audio for a day (a week on pro and scale), to refer to instead of sending it."""
+        """Store audio for a day (a week on pro and scale), so you need not send it again."""
         response = await self._post_audio("/v1/assets/upload", audio, progress, idempotency_key)
         return read(AssetUpload, response)
 
@@ -428,12 +428,12 @@ class AsyncClient:
             q: Words from artist, title, album or tags; all must match.
             tempo_min: Lowest BPM.
             tempo_max: Highest BPM.
-            year_min: First year of release.
-            year_max: Last year of release.
+            year_min: Earliest year of release.
+            year_max: Latest year of release.
             energy_min: Lowest energy, 0 to 100.
             energy_max: Highest energy, 0 to 100.
-            key: Camelot names, any of which may match.
-            tag: Tags that a track must have, all of them.
+            key: Camelot names; a track needs one of them.
+            tag: Tags; a track needs all of them.
             sort: ``added``, ``name``, ``tempo``, ``key`` or ``energy``; with ``-`` descending.
             page_size: Tracks to fetch at once.
         """
@@ -454,7 +454,7 @@ class AsyncClient:
                 yield track
 
     async def library_map(self) -> LibraryMapBody:
-        """Return your library as points on a plane; tracks that sound alike lie together."""
+        """Return your library as a map, on which tracks that sound alike are close together."""
         response = await self._send("GET", "/v1/library/map")
         return read(LibraryMapBody, response)
 

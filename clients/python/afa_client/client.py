@@ -237,7 +237,7 @@ class Client:
     def features_by_name(
         self, song: str, artist: str, *, format: Literal["spotify"] | None = None
     ) -> FeaturesAnswer | SpotifyFeatures:
-        """Look up a track by song and artist."""
+        """Look up a track by title and artist."""
         params = {"song": song, "artist": artist} | _format(format)
         return _features(self._send("GET", "/v1/audio-features", params=params), format)
 
@@ -249,7 +249,7 @@ class Client:
         format: Literal["spotify"] | None = None,
         idempotency_key: str | None = None,
     ) -> BatchResponse:
-        """Look up as many as 100 tracks; the answer has their order, and None for unknown ones."""
+        """Look up at most 100 tracks; the answer has their order, and None for unknown ones."""
         response = self._send(
             "POST",
             "/v1/audio-features",
@@ -276,7 +276,7 @@ class Client:
         return read(BeatGridBody, response)
 
     def analysis(self, track_id: str) -> TrackAnalysis:
-        """Return bars, beats, sections and segments of a track, or of your job with this id."""
+        """Return bars, beats, sections and segments of a track, or of your own job by its id."""
         response = self._send("GET", f"/v1/analysis/{_segment(track_id)}")
         return read(TrackAnalysis, response)
 
@@ -309,7 +309,7 @@ class Client:
     def similar_to_text(
         self, text: str, *, n: int = 10, filters: Mapping[str, Any] | None = None
     ) -> SimilarList:
-        """Return tracks that sound as a text describes, if a model of the service reads text."""
+        """Return tracks that match a description, if the service has a model that reads text."""
         params = {"text": text, "n": n, **(filters or {})}
         response = self._send("GET", "/v1/similar", params=params)
         return read(SimilarList, response)
@@ -347,7 +347,7 @@ class Client:
         return read(ModelList, response).items
 
     def path(self, start: str, end: str, *, n: int = 10) -> SimilarList:
-        """Return ``n`` tracks that lead from one track to another, both included."""
+        """Return up to ``n`` tracks that lead from one track to another, both included."""
         params = {"from": start, "to": end, "n": n}
         response = self._send("GET", "/v1/path", params=params)
         return read(SimilarList, response)
@@ -383,7 +383,7 @@ class Client:
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> AssetUpload:
-        """Store audio for a day (a week on pro and scale), to refer to instead of sending it."""
+        """Store audio for a day (a week on pro and scale), so you need not send it again."""
         response = self._post_audio("/v1/assets/upload", audio, progress, idempotency_key)
         return read(AssetUpload, response)
 
@@ -423,12 +423,12 @@ class Client:
             q: Words from artist, title, album or tags; all must match.
             tempo_min: Lowest BPM.
             tempo_max: Highest BPM.
-            year_min: First year of release.
-            year_max: Last year of release.
+            year_min: Earliest year of release.
+            year_max: Latest year of release.
             energy_min: Lowest energy, 0 to 100.
             energy_max: Highest energy, 0 to 100.
-            key: Camelot names, any of which may match.
-            tag: Tags that a track must have, all of them.
+            key: Camelot names; a track needs one of them.
+            tag: Tags; a track needs all of them.
             sort: ``added``, ``name``, ``tempo``, ``key`` or ``energy``; with ``-`` descending.
             page_size: Tracks to fetch at once.
         """
@@ -449,7 +449,7 @@ class Client:
                 yield track
 
     def library_map(self) -> LibraryMapBody:
-        """Return your library as points on a plane; tracks that sound alike lie together."""
+        """Return your library as a map, on which tracks that sound alike are close together."""
         response = self._send("GET", "/v1/library/map")
         return read(LibraryMapBody, response)
 

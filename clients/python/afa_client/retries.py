@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from afa_client.errors import AfaError, StatusError
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
-"""Statuses with which nothing was charged; a repeated POST keeps its idempotency key."""
+"""Statuses after which nothing was charged; a repeated POST keeps its idempotency key."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How persistently the client sends a request again.
+    """How often a request is sent again, and after which pauses.
 
     Attributes:
-        most: Most requests after the first.
+        most: Requests after the first, at most.
         first_pause_s: Pause before the first of them, if the service does not say; doubled each
             time.
         longest_pause_s: If the service asks for a longer pause, its error is raised at once.

@@ -20,7 +20,7 @@ type Shape<F extends Format, Canonical> = F extends "spotify" ? SpotifyFeatures 
 export interface Options {
   /** Sends the requests; the platform's by default. */
   fetch?: typeof globalThis.fetch;
-  /** Most requests after the first, if one fails for a temporary reason. */
+  /** Requests after the first, if one fails for a temporary reason. */
   retries?: number;
   /** Pause before the first of them, if the service does not say; doubled each time. */
   firstPauseMs?: number;
@@ -61,7 +61,7 @@ export class JobFailedError extends AfaError {
 
 const RETRIED = new Set([0, 429, 500, 502, 503, 504]);
 const POLL_S = 20;
-/** How much later than the end of a wait an answer may still come. */
+/** An answer that was asked for in time may arrive this much later. */
 const LATEST_MS = 10_000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
@@ -77,9 +77,9 @@ export type LibraryQuery = {
   year_max?: number;
   energy_min?: number;
   energy_max?: number;
-  /** Camelot names, any of which may match. */
+  /** Camelot names; a track needs one of them. */
   key?: readonly string[];
-  /** Tags that a track must have, all of them. */
+  /** Tags; a track needs all of them. */
   tag?: readonly string[];
   /** `added`, `name`, `tempo`, `key` or `energy`; with `-` descending. */
   sort?: string;
@@ -197,7 +197,7 @@ export class Afa {
     return this.#json("GET", `/v1/audio-features/${segment(trackId)}`, { query: { format } });
   }
 
-  /** Look up a track by song and artist. */
+  /** Look up a track by title and artist. */
   featuresByName<F extends Format = undefined>(
     song: string,
     artist: string,
@@ -206,7 +206,7 @@ export class Afa {
     return this.#json("GET", "/v1/audio-features", { query: { song, artist, format } });
   }
 
-  /** Look up as many as 100 tracks; the answer has their order, and null for unknown ones. */
+  /** Look up at most 100 tracks; the answer has their order, and null for unknown ones. */
   batch(
     ids: readonly string[],
     options: Sending & { extended?: boolean; format?: Format } = {},
@@ -230,7 +230,7 @@ export class Afa {
     return this.#json("GET", `/v1/beatgrid/${segment(trackId)}`, {});
   }
 
-  /** Bars, beats, sections and segments of a track, or of your job with this id. */
+  /** Bars, beats, sections and segments of a track, or of your own job by its id. */
   analysis(trackId: string): Promise<Schemas["TrackAnalysis"]> {
     return this.#json("GET", `/v1/analysis/${segment(trackId)}`, {});
   }
@@ -248,7 +248,7 @@ export class Afa {
     return this.#json("POST", "/v1/similar", { ...options, json: wanted });
   }
 
-  /** Tracks of the library that sound as a text describes, if a model of the service reads text. */
+  /** Tracks of the library that match a description, if the service has a model that reads text. */
   similarToText(text: string, filters: Query = {}): Promise<Schemas["SimilarList"]> {
     return this.#json("GET", "/v1/similar", { query: { ...filters, text } });
   }
@@ -273,7 +273,7 @@ export class Afa {
     return this.#json("GET", "/v1/models", {});
   }
 
-  /** `n` tracks of the library that lead from one track to another, both included. */
+  /** Up to `n` tracks of the library that lead from one track to another, both included. */
   path(from: string, to: string, n = 10): Promise<Schemas["SimilarList"]> {
     return this.#json("GET", "/v1/path", { query: { from, to, n } });
   }
@@ -288,7 +288,7 @@ export class Afa {
     return this.#json("POST", "/v1/identify", { ...options, audio, asForm: true });
   }
 
-  /** Store audio for a day (a week on pro and scale), to refer to instead of sending it. */
+  /** Store audio for a day (a week on pro and scale), so you need not send it again. */
   uploadAsset(audio: Audio, options: Sending = {}): Promise<Schemas["AssetUpload"]> {
     return this.#json("POST", "/v1/assets/upload", { ...options, audio });
   }
@@ -311,7 +311,7 @@ export class Afa {
     return this.#items("/v1/library", { ...query, limit: pageSize });
   }
 
-  /** Your library as points on a plane; tracks that sound alike lie together. */
+  /** Your library as a map, on which tracks that sound alike are close together. */
   libraryMap(): Promise<Schemas["LibraryMapBody"]> {
     return this.#json("GET", "/v1/library/map", {});
   }

@@ -67,7 +67,7 @@ class CheckpointModel:
         card: Gives the id and the windows.
         network: Maps windows ``[B, T]`` to named outputs, front-end included.
         device: Where it runs.
-        max_windows: Most windows of a track; 0 means all.
+        max_windows: Maximum number of windows of a track; 0 means all.
         execution: The precision and compilation that are wanted.
         compiled: Where compiled forwards are kept for other replicas; None keeps none.
 

@@ -21,7 +21,7 @@ MIN_SCORE = 0.5
 """Tags below this are not reported."""
 
 MAX_TAGS = 20
-"""Most tags that are reported."""
+"""Maximum number of tags that are reported."""
 
 CANDIDATE = 0.55
 """Most of an instrument that AudioSet's tags alone tell.
