@@ -65,6 +65,6 @@ def ask_for_nothing(module: str, described: str) -> None:
 
 
 def _named(variable: str) -> Path | None:
-    """Give the path that an environment variable names."""
+    """Return the path that an environment variable names."""
     value = os.environ.get(variable)
     return Path(value) if value else None

@@ -61,7 +61,7 @@ class Benchmark(Protocol):
 
 
 def summary_of(name: str) -> str:
-    """Give the first sentence of a benchmark's module, without importing it.
+    """Return the first sentence of a benchmark's module, without importing it.
 
     Raises:
         KeyError: There is no such benchmark.

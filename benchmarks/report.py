@@ -133,7 +133,7 @@ def _gpu() -> dict[str, Any]:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Give the content of the result file."""
+    """Return the content of the result file."""
     return {
         "benchmark": result.name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

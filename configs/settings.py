@@ -180,5 +180,5 @@ class Settings(BaseSettings):
         return written.rstrip("/")  # paths are put behind it
 
     def resolved_model_dir(self) -> Path:
-        """Give the model folder with ``~`` expanded."""
+        """Return the model folder with ``~`` expanded."""
         return self.model_dir.expanduser()

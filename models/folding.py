@@ -114,5 +114,5 @@ def linear(tensors: Mapping[str, Tensor], name: str) -> nn.Linear:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give the tensors whose names begin with ``prefix``, without it."""
+    """Return the tensors whose names begin with ``prefix``, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -75,7 +75,7 @@ def blocks_of(frames: Tensor) -> tuple[Tensor, ...]:
 
 
 def magnitudes(spectrum: Tensor) -> Tensor:
-    """Give the magnitudes of complex64 ``[…]``, not by torch's `abs`, which takes long."""
+    """Return the magnitudes of complex64 ``[…]``, not by torch's `abs`, which takes long."""
     if spectrum.device.type == "cpu":
         return torch.from_numpy(np.abs(spectrum.numpy()))
     return spectrum.real.square().add_(spectrum.imag.square()).sqrt_()

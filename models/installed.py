@@ -23,7 +23,7 @@ REMEDY = (
 
 
 def is_installed(network: str) -> bool:
-    """Tell whether a card's ``network`` is a class of another package."""
+    """Return whether a card's ``network`` is a class of another package."""
     return ":" in network or bool(entry_points(group=GROUP, name=network))
 
 

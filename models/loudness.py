@@ -95,7 +95,7 @@ def _k_weighting_response(sample_rate: int, n_fft: int, device: torch.device) ->
 
 
 def _between(waveform: Tensor, start: int, stop: int) -> Tensor:
-    """Give samples ``start`` to ``stop`` of ``[…, T]`` as float32, silent where there are none."""
+    """Return samples ``start`` to ``stop`` of ``[…, T]`` as float32, zeros outside."""
     outside = max(0, -start), max(0, stop - waveform.shape[-1])
     part = waveform[..., max(0, start) : stop].float()
     return torch.nn.functional.pad(part, outside) if any(outside) else part

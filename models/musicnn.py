@@ -135,7 +135,7 @@ class _ScaledMax(nn.Module):
 
 
 def _fast_length(n: int) -> int:
-    """Give the least length from ``n`` on whose transform is fast: 2 or 3 times a power of two."""
+    """Return the least length from ``n`` on with a fast transform: 2 or 3 times a power of two."""
     power = 1 << (n - 1).bit_length()
     return min(size for size in (power * 3 // 4, power) if size >= n)
 
@@ -232,7 +232,7 @@ class Musicnn(nn.Module):
 
 
 def _name(layer: str, number: int) -> str:
-    """Give TensorFlow's automatic name of the ``number``-th layer of a kind."""
+    """Return TensorFlow's automatic name of the ``number``-th layer of a kind."""
     return f"{layer}_{number}" if number else layer
 
 

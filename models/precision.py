@@ -29,7 +29,7 @@ class TransformerNetwork(HalvableNetwork, Protocol):
 
 
 def in_precision(like: Tensor, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Give the context in which what follows the front-end runs.
+    """Return the context in which what follows the front-end runs.
 
     Under bfloat16, matrix products, convolutions and attention run in half precision while norms,
     softmax and the residual stream stay in float32.

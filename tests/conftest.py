@@ -110,7 +110,7 @@ def model_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def checkpoint(cards: dict[str, ModelCard], model_dir: Path) -> Callable[[str], dict[str, Tensor]]:
-    """Give a real checkpoint's tensors by model id, pulling it when it is not there yet."""
+    """Return a real checkpoint's tensors by model id, pulling it when it is not there yet."""
 
     def load(model_id: str) -> dict[str, Tensor]:
         pull(cards[model_id], model_dir)

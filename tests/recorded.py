@@ -19,7 +19,7 @@ class Recorded:
         self.values.setdefault((metric.name, frozenset(labels.items())), []).append(value)
 
     def of(self, name: str, /, **labels: str) -> list[float]:
-        """Give the values of one metric whose labels are among others these."""
+        """Return the values of one metric whose labels are among others these."""
         wanted = labels.items()
         return [
             value
@@ -29,5 +29,5 @@ class Recorded:
         ]
 
     def labels(self, name: str) -> list[dict[str, str]]:
-        """Give the labels under which a metric has values."""
+        """Return the labels under which a metric has values."""
         return [dict(found) for metric, found in self.values if metric == name]

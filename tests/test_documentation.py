@@ -68,14 +68,14 @@ def name_of(page: Path) -> str:
 
 
 def exists(path: str) -> bool:
-    """Tell whether a path is there; of one with a placeholder, the folders before it."""
+    """Return whether a path is there; of one with a placeholder, the folders before it."""
     parts = path.split("/")
     known = next((i for i, part in enumerate(parts) if PLACEHOLDER.search(part)), len(parts))
     return REPOSITORY.joinpath(*parts[:known]).exists()
 
 
 def anchors(page: Path) -> set[str]:
-    """Give the fragments by which the headings of a page are linked to."""
+    """Return the fragments by which the headings of a page are linked to."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
@@ -83,7 +83,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
-    """Tell whether a relative link of a page leads to a file, and to a heading if it names one."""
+    """Return whether a relative link of a page leads to a file, and to its heading if named."""
     path, _, fragment = link.partition("#")
     target = page.parent / path if path else page
     return target.exists() and (not fragment or fragment in anchors(target))
@@ -178,7 +178,7 @@ def test_paths_and_links_are_noticed() -> None:
 
 @cache
 def queries() -> list[tuple[re.Pattern[str], set[str]]]:
-    """Give every path of the service as a pattern, with the names that its query may have."""
+    """Return every path of the service as a pattern, with the names that its query may have."""
     found = []
     for path, methods in described_app().openapi()["paths"].items():
         names = {
@@ -192,7 +192,7 @@ def queries() -> list[tuple[re.Pattern[str], set[str]]]:
 
 
 def unknown_queries(text: str) -> list[str]:
-    """Give the addresses in a text of which no route takes all that is asked."""
+    """Return the addresses in a text of which no route takes all that is asked."""
     taken = queries()
     return [
         f"{path}?{query}"

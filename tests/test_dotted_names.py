@@ -28,7 +28,7 @@ def files() -> list[Path]:
 
 
 def named(text: str) -> Iterator[str]:
-    """Give every dotted name of ours in a text, as a string, in backticks or behind -m."""
+    """Yield every dotted name of ours in a text, as a string, in backticks or behind -m."""
     for pattern in (QUOTED, STARTED):
         for name in pattern.findall(text):
             if name.rpartition(".")[2] not in SUFFIXES:
@@ -37,7 +37,7 @@ def named(text: str) -> Iterator[str]:
 
 @cache
 def defined(module: Path) -> frozenset[str]:
-    """Give the names that a module binds at its top, without importing it."""
+    """Return the names that a module binds at its top, without importing it."""
     names: set[str] = set()
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -51,7 +51,7 @@ def defined(module: Path) -> frozenset[str]:
 
 
 def exists(name: str) -> bool:
-    """Tell whether a dotted name leads to a module, or to something that a module defines."""
+    """Return whether a dotted name leads to a module, or to something that a module defines."""
     path = REPOSITORY
     parts = name.split(".")
     for i, part in enumerate(parts):

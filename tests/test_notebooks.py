@@ -29,7 +29,7 @@ nbformat.write(book, sys.argv[1])
 
 
 def shown(path: Path) -> list[list[str]]:
-    """Give what every cell of code shows: the kinds of its outputs, a printed text as one."""
+    """Return what every cell of code shows: the kinds of its outputs, a printed text as one."""
     book: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     return [
         sorted({output.get("name") or ", ".join(output.data) for output in cell.outputs})
@@ -81,7 +81,7 @@ def test_a_notebook_is_kept_executed_and_tells_nothing_of_a_machine(notebook: Pa
 
 
 def cells(stem: str) -> list[str]:
-    """Give the sources of a notebook's code."""
+    """Return the sources of a notebook's code."""
     path = REPOSITORY / "docs" / "notebooks" / f"{stem}.ipynb"
     book: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     return [cell.source for cell in book.cells if cell.cell_type == "code"]

@@ -120,7 +120,7 @@ def label_of(chord: int, bass: int) -> str:
 
 
 def _bass_of(notes: Sequence[Note], start: float, end: float) -> int:
-    """Give the pitch class that is the lowest for the longest time; -1 where nothing sounds."""
+    """Return the pitch class that is the lowest for the longest time; -1 where nothing sounds."""
     inside = [note for note in notes if note.start < end and note.end > start]
     edges = sorted({start, end, *(min(max(at, start), end) for n in inside for at in n[:2])})
     lasts = np.zeros(12)
@@ -132,7 +132,7 @@ def _bass_of(notes: Sequence[Note], start: float, end: float) -> int:
 
 
 def chorales() -> Iterator[tuple[int, Piece]]:
-    """Give those of the first twenty in Riemenschneider's order whose analysis fits the score."""
+    """Yield those of the first twenty in Riemenschneider's order whose analysis fits the score."""
     from music21 import converter, corpus, roman
 
     paths = {Path(path).stem: Path(path) for path in corpus.getCorePaths()}
@@ -179,7 +179,7 @@ def score_named_in(analysis: str) -> str:
 
 
 def share_in_chords(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
-    """Give the share of the notes that begin in a chord that they belong to."""
+    """Return the share of the notes that begin in a chord that they belong to."""
     hits = [
         (note.pitch - chord.root) % 12 in chord.tones
         for note in notes
@@ -203,7 +203,7 @@ def _played(
 def _judged(
     music: Sequence[str], teacher: ChordTeacher
 ) -> Iterator[tuple[NDArray[np.float32], list[Label]]]:
-    """Give a minute ``[T]`` of each recording, and the chords that the teacher is sure of."""
+    """Yield a minute ``[T]`` of each recording, and the chords that the teacher is sure of."""
     for file in audio_files(music):
         if isinstance(file, Trouble):
             _CONSOLE.print(f"left out: {file.location}: {file.message}")

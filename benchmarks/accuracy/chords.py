@@ -160,7 +160,7 @@ def _side_by_side(
 def right_by_confidence(
     pieces: Sequence[tuple[Sequence[Label], Sequence[Chord]]],
 ) -> list[tuple[float | None, float]]:
-    """Give for each range of `CONFIDENCES` the share of the time that was right, and its seconds.
+    """Return for each range of `CONFIDENCES` the share of the time that was right, and its seconds.
 
     Right is the chord without its bass.
     """

@@ -75,7 +75,7 @@ def audio_dir() -> Path:
 
 
 def find_tracks(folder: Path) -> list[Path]:
-    """Give the files that are long enough, each recording once."""
+    """Return the files that are long enough, each recording once."""
     found: dict[int, Path] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() not in SUFFIXES or not path.is_file():

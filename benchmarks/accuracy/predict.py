@@ -21,7 +21,7 @@ from pipelines.training.metrics import PITCH_CLASSES
 
 
 def as_prediction(result: SpectralResult) -> dict[str, Any]:
-    """Give what is scored of a result."""
+    """Return what is scored of a result."""
     known = result.key >= 0
     return {
         "tempo": result.tempo,

@@ -100,7 +100,7 @@ def equalised(audio: Audio, is_bright: int) -> Audio:
 
 
 def usual_spread(pairs: Sequence[Pair], name: str) -> float:
-    """Give the standard deviation between the parts of a track, over all tracks."""
+    """Return the standard deviation between the parts of a track, over all tracks."""
     told = {id(pair.told): pair.told for pair in pairs}.values()
     squares = sum((mood.n_parts - 1) * mood.spread[name] ** 2 for mood in told)
     return math.sqrt(squares / max(1, sum(mood.n_parts - 1 for mood in told)))
@@ -131,7 +131,7 @@ def _logistic(rows: Floats, hits: Floats, weights: Floats) -> Floats:
 
 
 def table(pairs: Sequence[Pair], name: str) -> list[tuple[float, float, float, int]]:
-    """Give bin, mean confidence, share that repeats and n of what is in `repeatability` now."""
+    """Return bin, mean confidence, share that repeats and n of what is in `repeatability` now."""
     said = np.array([repeatability(pair.told)[name] for pair in pairs])
     hits = np.array([pair.repeats(name) for pair in pairs])
     bins = np.digitize(said, BINS[1:-1])

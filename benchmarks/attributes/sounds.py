@@ -143,7 +143,7 @@ def _synthesise(target: Path) -> None:
 
 
 def sounds() -> Iterator[Sound]:
-    """Give every item that is there."""
+    """Yield every item that is there."""
     target = audio_dir()
     yield from _metal(target)
     for path in sorted(target.glob("piano_*.wav")):

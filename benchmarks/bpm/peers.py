@@ -51,7 +51,7 @@ PEERS: dict[str, Callable[[], Predictor]] = {
 
 
 def measure(predict: Predictor, files: list[str]) -> dict[str, object]:
-    """Give tempo and processor seconds; the first file is analysed twice, to warm up."""
+    """Return tempo and processor seconds; the first file is analysed twice, to warm up."""
     predict(files[0])
 
     def used_s() -> float:

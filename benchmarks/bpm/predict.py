@@ -22,7 +22,7 @@ OWN, DECODE = "afa", "decode alone"
 
 
 def predictor(name: str, decoder: Decoder) -> Predictor:
-    """Give what the tempo route does with a file, or the first half of it."""
+    """Return what the tempo route does with a file, or the first half of it."""
     if name == DECODE:
         return lambda path: decoder.decode(Path(path), LIMITS).duration_s
     cards = choose_cards(parse_cards(load_table("models")))

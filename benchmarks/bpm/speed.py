@@ -98,7 +98,7 @@ def clicks(path: Path, tempo: float) -> Path:
 
 
 def essentias() -> tuple[str, ...]:
-    """Give Essentia's methods if a Python that has it is named."""
+    """Return Essentia's methods if a Python that has it is named."""
     python = os.environ.get("AFA_PEERS_PYTHON")
     if not python:
         return ()

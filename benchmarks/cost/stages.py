@@ -124,7 +124,7 @@ def _run(step: Step[Any], track: Track, prefix: str, spent_s: dict[str, float]) 
 
 
 def summarise(rounds: Sequence[Mapping[str, float]]) -> Result:
-    """Give the median of every stage."""
+    """Return the median of every stage."""
     medians = {stage: statistics.median(one[stage] for one in rounds) for stage in rounds[0]}
     of_networks = sum(s for stage, s in medians.items() if stage.startswith(NETWORKS))
     decoding = {container: medians[DECODING + container] for container in FORMATS}

@@ -104,7 +104,7 @@ def run(options: Options) -> Result:
 def measure(
     contender: str, tracks: HeardTracks, played: HeardInstruments, sounds: HeardSounds
 ) -> Figures:
-    """Give the figures of one contender."""
+    """Return the figures of one contender."""
     versions = {name: vectors[contender] for name, vectors in tracks.versions.items()}
     plain = versions.pop(PLAIN)
     found = {name: found_first(altered, plain) for name, altered in versions.items()}
@@ -125,7 +125,7 @@ def measure(
 
 
 def costs(trunks: Sequence[Trunk]) -> dict[str, float]:
-    """Give each network's processor seconds for a minute of sound, front-end included."""
+    """Return each network's processor seconds for a minute of sound, front-end included."""
     noise = 0.1 * np.random.default_rng(0).standard_normal((1, int(COST_S * SAMPLE_RATE)))
     step = EmbeddingStep("", trunks)
     prepared = step.prepare(Track.of(Waveform(noise.astype(np.float32), SAMPLE_RATE)))

@@ -31,7 +31,7 @@ _LIMITS = DecodeLimits(max_seconds=60.0, min_seconds=0.0)
 
 
 def sounds() -> Iterator[tuple[str, Waveform]]:
-    """Give kind and sound of each recording.
+    """Yield kind and sound of each recording.
 
     Raises:
         PackageError: The package cannot be had.

@@ -133,7 +133,7 @@ class Listener:
         return self._folder / f"{hashlib.sha256((digests + name).encode()).hexdigest()[:24]}.npy"
 
     def _vectors(self, rows: list[Rows]) -> dict[str, Vectors]:
-        """Give every contender's vectors of what was heard."""
+        """Return every contender's vectors of what was heard."""
         stacked = np.stack(rows)
         contenders, start = {}, 0
         for part in self._card.parts:

@@ -30,7 +30,7 @@ _BASS = 4
 
 
 def sounds(programs: int) -> Iterator[tuple[int, str, Waveform]]:
-    """Give font number, family and sound; ``programs`` of each family.
+    """Yield font number, family and sound; ``programs`` of each family.
 
     Raises:
         OSError: libfluidsynth is not installed, or a soundfont cannot be had.

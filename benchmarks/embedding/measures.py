@@ -27,7 +27,7 @@ class Interval:
 
 
 def interval(values: NDArray[np.float64]) -> Interval:
-    """Give the mean of one value per query, with its interval over queries."""
+    """Return the mean of one value per query, with its interval over queries."""
     rng = np.random.default_rng(0)
     draws = rng.choice(values, (_DRAWS, len(values))).mean(axis=1)
     low, high = np.quantile(draws, [0.025, 0.975])
@@ -42,7 +42,7 @@ def unit(vectors: Vectors) -> Vectors:
 
 
 def likeness(vectors: Vectors) -> Vectors:
-    """Give the cosines ``[N, N]`` of all pairs."""
+    """Return the cosines ``[N, N]`` of all pairs."""
     rows = unit(vectors)
     cosines: Vectors = rows @ rows.T
     return cosines
@@ -56,12 +56,12 @@ def found_first(queries: Vectors, tracks: Vectors) -> NDArray[np.float64]:
 
 
 def neighbours_agree(vectors: Vectors, labels: Labels) -> NDArray[np.float64]:
-    """Tell whether the nearest other vector has the same label, 1 or 0."""
+    """Return whether the nearest other vector has the same label, 1 or 0."""
     return _of_each(vectors, labels, lambda same: float(same[0]))
 
 
 def average_precision(vectors: Vectors, labels: Labels) -> NDArray[np.float64]:
-    """Give the average precision of each vector as a query for its label among the others."""
+    """Return the average precision of each vector as a query for its label among the others."""
 
     def precision(same: NDArray[np.bool_]) -> float:
         ranks = np.flatnonzero(same) + 1
@@ -85,13 +85,13 @@ def _of_each(
 
 
 def effective_dimension(vectors: Vectors) -> float:
-    """Give the participation ratio of the variances: 1 if all lie on a line."""
+    """Return the participation ratio of the variances: 1 if all lie on a line."""
     variances = np.linalg.eigvalsh(np.cov(unit(vectors).T))
     return float(variances.sum() ** 2 / np.square(variances).sum())
 
 
 def hubness(vectors: Vectors) -> float:
-    """Give the skewness of how often a vector is among the ten nearest of others.
+    """Return the skewness of how often a vector is among the ten nearest of others.
 
     All equally often gives 0.
 

@@ -48,7 +48,7 @@ def fetch() -> None:
 
 
 def tracks() -> list[Track]:
-    """Give all files, package by package, each package's in a drawn order."""
+    """Return all files, package by package, each package's in a drawn order."""
     return [track for package in PACKAGES for track in tracks_of(package, audio_dir() / package, 0)]
 
 

@@ -20,7 +20,7 @@ def forward_alone(network: nn.Module, windows: Tensor, device: torch.device) -> 
 
 
 def sizes_of(outputs: Outputs) -> dict[str, int]:
-    """Give the dimensions of outputs ``[B, dimensions]``, as a card says them."""
+    """Return the dimensions of outputs ``[B, dimensions]``, as a card says them."""
     return {name: rows.shape[1] for name, rows in outputs.items()}
 
 

@@ -102,7 +102,7 @@ def agreement(one: Sequence[TrackFeatures], other: Sequence[TrackFeatures]) -> A
 
 
 def same_beats(one: Sequence[float], other: Sequence[float]) -> float:
-    """Give the share of beats of the longer list that the other has; 1 where both have none."""
+    """Return the share of beats of the longer list that the other has; 1 where both have none."""
     if not one or not other:
         return float(len(one) == len(other))
     gaps = np.abs(np.subtract.outer(np.array(one), np.array(other))).min(axis=1)

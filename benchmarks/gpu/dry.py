@@ -11,7 +11,7 @@ NO_DEVICE = "there is no CUDA device here"
 
 
 def device_for(options: Options) -> torch.device | None:
-    """Give where to measure; None where there is no GPU, and no dry run is wanted."""
+    """Return where to measure; None where there is no GPU, and no dry run is wanted."""
     if options.is_dry:
         return torch.device("cpu")
     return torch.device("cuda") if torch.cuda.is_available() else None

@@ -48,7 +48,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """Give the tensors among values and in lists among them."""
+    """Return the tensors among values and in lists among them."""
     found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):

@@ -35,7 +35,7 @@ class Roofs:
     decode_audio_s_per_s: float
 
     def shares(self, windows_per_s: float, of: Served) -> dict[str, float]:
-        """Give how much of each roof a rate takes, by roof; that of decoding may exceed 1."""
+        """Return how much of each roof a rate takes, by roof; that of decoding may exceed 1."""
         return {
             "matrix": windows_per_s * of.gflop * 1e9 / self.matrix_flop_per_s,
             "copy": windows_per_s * of.window_s * TRACK_BYTES_PER_S / self.copy_bytes_per_s,

@@ -140,7 +140,7 @@ def measure(n: int, bodies: Sequence[bytes], options: Options) -> dict[str, Roun
 
 
 def profile(n: int, n_cpus: int, options: Options) -> dict[str, Any]:
-    """Give the local Serve file with the models of the GPU one, ``n`` replicas of each."""
+    """Return the local Serve file with the models of the GPU one, ``n`` replicas of each."""
     table = load_table("serve.local")
     application = table["applications"][0]
     of_gpu = load_table("serve.gpu")["applications"][0]["args"]

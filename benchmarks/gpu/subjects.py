@@ -86,7 +86,7 @@ class _Levels(nn.Module):
 
 
 def front_ends(*, is_small: bool = False) -> Iterator[Subject]:
-    """Give the front-ends; small ones have windows of a few seconds."""
+    """Yield the front-ends; small ones have windows of a few seconds."""
     for name, (build, n_samples, sample_rate) in _FRONT_ENDS.items():
         length = min(n_samples, SMALL_S * sample_rate) if is_small else n_samples
         yield Subject(name, _seeded(_named(build)), length, sample_rate)
@@ -95,7 +95,7 @@ def front_ends(*, is_small: bool = False) -> Iterator[Subject]:
 
 
 def networks(*, is_small: bool = False) -> Iterator[Subject]:
-    """Give the networks; small ones are made in an instant and hear windows of a few seconds."""
+    """Yield the networks; small ones are made in an instant and hear windows of a few seconds."""
     for name, (build, n_samples, sample_rate) in _NETWORKS.items():
         length = n_samples
         size: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def networks(*, is_small: bool = False) -> Iterator[Subject]:
 
 
 def subjects(*, is_small: bool = False) -> Iterator[Subject]:
-    """Give all of them, front-ends first."""
+    """Yield all of them, front-ends first."""
     yield from front_ends(is_small=is_small)
     yield from networks(is_small=is_small)
 

@@ -52,11 +52,11 @@ class Plan(BaseModel):
     bpm: BpmPlan | None = None
 
     def tracks(self) -> TrackOptions:
-        """Give the catalog; no provider is on."""
+        """Return the catalog; no provider is on."""
         return TrackOptions(catalog_dir=self.catalog_dir, fingerprint_dir=self.catalog_dir / "none")
 
     def models(self) -> ModelOptions:
-        """Give the cards; no embedding may be named."""
+        """Return the cards; no embedding may be named."""
         return ModelOptions(model_dir=self.catalog_dir / "none")
 
 
@@ -90,7 +90,7 @@ class Slow:
 
 
 def surroundings(plan: Plan) -> Surroundings:
-    """Give what the API needs beside the stores."""
+    """Return what the API needs beside the stores."""
     return Surroundings(
         public_url=f"http://127.0.0.1:{plan.port}",
         urls=UrlOptions(),

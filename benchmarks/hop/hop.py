@@ -80,7 +80,7 @@ def compare(profile: str, options: Options) -> tuple[Rounds, dict[str, float]]:
 
 
 def paths_of(contender: str) -> tuple[str, ...]:
-    """Give the paths that a contender has."""
+    """Return the paths that a contender has."""
     return ("echo",) if contender == LITSERVE else tuple(PATHS)
 
 
@@ -112,7 +112,7 @@ def server(profile: str) -> Iterator[int]:
 
 
 def has_litserve(python: str) -> bool:
-    """Tell whether that Python has LitServe."""
+    """Return whether that Python has LitServe."""
     done = subprocess.run([python, "-c", "import litserve"], capture_output=True)  # noqa: S603
     return done.returncode == 0
 

@@ -26,7 +26,7 @@ class Leaf:
     """Answers."""
 
     async def answer(self) -> Answer:
-        """Give a small answer."""
+        """Return a small answer."""
         return {"ok": True}
 
 

@@ -69,7 +69,7 @@ def ask(peer: socket.socket, *parts: str | int | bytes) -> bytes:
 
 
 def main_thread_cpu_s(peer: socket.socket) -> float:
-    """Give the CPU seconds that the server's main thread has used."""
+    """Return the CPU seconds that the server's main thread has used."""
     lines = [line.split(":") for line in ask(peer, "INFO", "cpu").decode().split() if ":" in line]
     info = dict(lines)
     return float(info["used_cpu_user_main_thread"]) + float(info["used_cpu_sys_main_thread"])
@@ -142,7 +142,7 @@ class Scripts:
         return found
 
     def measure(self) -> float:
-        """Give pairs per second of Redis CPU."""
+        """Return pairs per second of Redis CPU."""
         self._round += 1
         pairs = self.pairs()
         cpu_s, began_s = main_thread_cpu_s(self._peer), perf_counter()
@@ -167,7 +167,7 @@ class Service:
         self.pairs_per_wall_s: list[float] = []
 
     def measure(self) -> float:
-        """Give pairs per second of Redis CPU."""
+        """Return pairs per second of Redis CPU."""
         self._round += 1
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(self._url.removeprefix("unix://"))
@@ -193,7 +193,7 @@ class Service:
 
 
 def rich_tiers() -> Tiers:
-    """Give tiers whose grant does not run out."""
+    """Return tiers whose grant does not run out."""
     table = load_table("tiers")
     table["pro"].update(monthly_credits=MONTHLY)
     return Tiers(table)

@@ -42,7 +42,7 @@ They count in no rate, and the result tells how many there were."""
 
 
 def hit_requests(scene: Scene) -> list[str]:
-    """Give one request per track, with the keys in turn."""
+    """Return one request per track, with the keys in turn."""
     return [
         request_text("GET", f"/v1/audio-features/{one}", scene.keys[n % len(scene.keys)])
         for n, one in enumerate(scene.ids)
@@ -50,7 +50,7 @@ def hit_requests(scene: Scene) -> list[str]:
 
 
 def batch_requests(scene: Scene) -> list[str]:
-    """Give one batch request per key."""
+    """Return one batch request per key."""
     body = json.dumps({"ids": scene.ids[:BATCH_IDS]})
     return [request_text("POST", "/v1/audio-features", key, body) for key in scene.keys]
 
@@ -168,7 +168,7 @@ COLUMNS = (
 
 
 def contender(kinds: Found, who: str) -> dict[str, float]:
-    """Give the medians of one contender's rounds."""
+    """Return the medians of one contender's rounds."""
     many, one, batch = kinds["many"][who], kinds["one"][who], kinds["batch"][who]
     figures = (
         [x.per_s for x in many],

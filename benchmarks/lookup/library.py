@@ -107,7 +107,7 @@ def measure(folder: Path, n_tracks: int, variant: str) -> Result:
 
 
 def synthetic(folder: Path, n_tracks: int) -> Iterator[list[TrackIdentity]]:
-    """Give synthetic identities, some thousands at a time."""
+    """Yield synthetic identities, some thousands at a time."""
     parquet = folder / "synthetic.parquet"
     write_synthetic(parquet, n_tracks)
     for batch in pq.ParquetFile(parquet).iter_batches(TOGETHER):
@@ -116,7 +116,7 @@ def synthetic(folder: Path, n_tracks: int) -> Iterator[list[TrackIdentity]]:
 
 
 def adding(identity: TrackIdentity) -> Edit:
-    """Give the edit that adds a track."""
+    """Return the edit that adds a track."""
     track = LibraryTrack(new_track_id(), identity)
     return Edit(track.track_id, added(track))
 
@@ -164,7 +164,7 @@ def beside_catalog(
 
 
 def isrc(identity: TrackIdentity) -> TrackId:
-    """Give the ISRC."""
+    """Return the ISRC."""
     return TrackId(Platform.ISRC, identity.isrc or "")
 
 
@@ -187,7 +187,7 @@ def listed(library: Library, query: TrackQuery) -> bool:
 
 
 def first_word(identity: TrackIdentity) -> str:
-    """Give the first word of the title."""
+    """Return the first word of the title."""
     return identity.title.split()[0]
 
 
@@ -202,6 +202,6 @@ def writing(library: Library, n: int) -> Callable[[int], bool]:
 
 
 def mib(folder: Path) -> float:
-    """Give the size of what lies in a folder."""
+    """Return the size of what lies in a folder."""
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return round(sum(sizes) / 2**20, 1)

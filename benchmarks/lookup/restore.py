@@ -51,7 +51,7 @@ asyncio.run(main(Archive(sys.argv[1]), sys.argv[2]))
 
 
 def accounts_by_shard() -> dict[str, list[str]]:
-    """Give names of accounts, by the shard they lie in."""
+    """Return names of accounts, by the shard they lie in."""
     keys, found = Keyspace(), dict[str, list[str]]()
     for number in range(ACCOUNTS):
         name = f"owner{number:05d}"

@@ -108,12 +108,12 @@ class Exact:
 
 
 def track_id(number: int) -> str:
-    """Give the id of a track."""
+    """Return the id of a track."""
     return f"trk_{number:026d}"
 
 
 def view_rows(numbers: np.ndarray) -> Iterator[dict[str, object]]:
-    """Give analysed tracks as the view takes them in."""
+    """Yield analysed tracks as the view takes them in."""
     keys = [name for pair in CAMELOT for name in pair]
     heard = simulated_features(NAME).outline()
     analysis = Analysis(heard, NAME, datetime.now(UTC))
@@ -195,7 +195,7 @@ class Taken:
         self.recalls.append(len(expected & found) / len(expected))
 
     def figures(self) -> dict[str, float]:
-        """Give recall, medians and 95th percentiles in milliseconds, once all is in memory."""
+        """Return recall, medians and 95th percentiles in milliseconds, once all is in memory."""
         return {
             "recall_at_10": round(statistics.fmean(self.recalls), 4),
             **{
@@ -249,7 +249,7 @@ def bare(scene: Scene, at: int) -> set[str]:
 
 
 def expected(scene: Scene, name: str, at: int) -> set[str]:
-    """Give what exact comparison finds."""
+    """Return what exact comparison finds."""
     return {track_id(int(row)) for row in scene.exact.best[name][1][at]}
 
 

@@ -75,7 +75,7 @@ async def exchange(port: int, request: bytes) -> tuple[str, dict[str, str], byte
 
 
 def is_well_formed(status: str, headers: dict[str, str], body: bytes) -> bool:
-    """Tell whether a refusal is a 503 that says, in our shape, when to come back."""
+    """Return whether a refusal is a 503 that says, in our shape, when to come back."""
     if status != "503" or not headers.get("retry-after", "").isdecimal():
         return False
     try:

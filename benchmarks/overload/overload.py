@@ -159,7 +159,7 @@ def summarise(found: Mapping[str, tuple[Rounds, Books]], options: Options) -> Re
 
 
 def figures_of(measured: list[Arrivals]) -> dict[str, float]:
-    """Give the medians over the rounds of one factor."""
+    """Return the medians over the rounds of one factor."""
 
     def quantile(latencies_s: list[float], share: float) -> float:
         return float(np.quantile(latencies_s, share)) if latencies_s else 0.0

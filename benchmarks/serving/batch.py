@@ -105,7 +105,7 @@ class Contest:
     async def open_loop(
         self, contender: str, load: float, duration_s: float, seed: int
     ) -> list[float]:
-        """Give the latency in seconds of every call of a Poisson stream at ``load`` of capacity."""
+        """Return the latency (s) of every call of a Poisson stream at ``load`` of capacity."""
         submit = self._submit(contender, "stand-in")
         window = torch.zeros(1, WINDOW_SAMPLES)
         rng = np.random.default_rng(seed)
@@ -132,7 +132,7 @@ class Contest:
         return latencies_s
 
     async def saturated(self, contender: str, duration_s: float) -> float:
-        """Give the windows per second that the network serves to four batches' worth of callers."""
+        """Return the windows per second served to four batches' worth of callers."""
         submit = self._submit(contender, "network")
         window = torch.zeros(1, WINDOW_SAMPLES)
         n_done = 0
@@ -151,7 +151,7 @@ class Contest:
         return (n_done - n_before) / (time.perf_counter() - before_s)
 
     async def bare_loop(self, duration_s: float) -> float:
-        """Give the windows per second of the network over full batches, with nothing around it."""
+        """Return the windows per second of the bare network over full batches."""
 
         def loop() -> float:
             batch = torch.zeros(MAX_WINDOWS, WINDOW_SAMPLES)

@@ -45,7 +45,7 @@ class Sender:
         self._receiver = receiver
 
     async def time_calls(self, way: str, n_bytes: int) -> list[float]:
-        """Give the seconds of each of `CALLS` calls; the samples are in the store beforehand."""
+        """Return the seconds of each of `CALLS` calls; the samples are in the store beforehand."""
         import ray
 
         samples = np.ones(n_bytes // 4, np.float32)
@@ -63,7 +63,7 @@ class Sender:
         return times_s[2:]
 
     async def time_put(self, n_bytes: int) -> float:
-        """Give the median seconds of putting the samples into the store."""
+        """Return the median seconds of putting the samples into the store."""
         import ray
 
         samples = np.ones(n_bytes // 4, np.float32)

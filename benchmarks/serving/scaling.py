@@ -74,12 +74,12 @@ class Load:
     workers_per_card: int = 0
 
     def per_s(self, now_s: float) -> float:
-        """Give how many tracks a second come now, in the mean."""
+        """Return how many tracks a second come now, in the mean."""
         is_burst = BEFORE_S <= now_s < BEFORE_S + BURST_S
         return self.base_per_s * (BURST if is_burst else 1)
 
     def most(self, row: Mapping[str, Any], cards: int) -> dict[str, int]:
-        """Give the upper bound of a deployment, where it is not that of the Serve file."""
+        """Return the upper bound of a deployment, where it is not that of the Serve file."""
         if not self.workers_per_card:
             return {}
         if "num_gpus" in row["ray_actor_options"]:
@@ -111,7 +111,7 @@ class Door:
     n_refused: int = 0
 
     def let_in(self, coming: list[Job], n_waiting: int) -> list[Job]:
-        """Give the jobs that are taken in: all of a step, or none."""
+        """Return the jobs that are taken in: all of a step, or none."""
         self.n_came += len(coming)
         if n_waiting <= self.pace * JobPolicy().max_wait_s:
             return coming
@@ -233,12 +233,12 @@ class Run:
 
 
 def cpus_of(row: Mapping[str, Any]) -> float:
-    """Give the CPUs of a replica."""
+    """Return the CPUs of a replica."""
     return float(row["ray_actor_options"]["num_cpus"])
 
 
 def profile() -> dict[str, Any]:
-    """Give the application of the Serve file."""
+    """Return the application of the Serve file."""
     return dict(yaml.safe_load(SERVE_FILE.read_text(encoding="utf-8"))["applications"][0])
 
 

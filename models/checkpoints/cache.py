@@ -140,7 +140,7 @@ def load_tensors(card: ModelCard, model_dir: Path) -> "dict[str, Tensor]":
 
 
 def stored_digest(card: ModelCard, model_dir: Path) -> str:
-    """Give the digest of a checkpoint's tensors: the card's, else the one noted when it was pulled.
+    """Return the digest of a checkpoint's tensors: the card's, else the one noted at the pull.
 
     Raises:
         CheckpointError: It is absent or damaged.
@@ -237,7 +237,7 @@ def _write_manifest(card: ModelCard, made: Path, digest: str) -> None:
 
 
 def _noted_digest(folder: Path) -> str:
-    """Give the digest that was noted of a folder's tensors; "" where none was."""
+    """Return the digest that was noted of a folder's tensors; "" where none was."""
     try:
         return str(json.loads((folder / MANIFEST).read_text())["tensors_sha256"])
     except (OSError, ValueError, KeyError):

@@ -58,7 +58,7 @@ def _quietly() -> Iterator[None]:
 
 
 def read_config(card: ModelCard, model_dir: Path) -> dict[str, Any]:
-    """Give the checkpoint's ``config.json``; empty when its card names none.
+    """Return the checkpoint's ``config.json``; empty when its card names none.
 
     Raises:
         CheckpointError: It is not in the cache, or not what the card says.

@@ -10,20 +10,20 @@ WEIGHTS = "model.safetensors"
 
 
 def weights_path(card: ModelCard, model_dir: Path) -> Path:
-    """Give the file of a checkpoint's own weights, whether it is there or not."""
+    """Return the file of a checkpoint's own weights, whether it is there or not."""
     if card.source == SHIPPED:
         return SHIPPED_FOLDER / card.files[0].path
     return model_dir / card.model_id / WEIGHTS
 
 
 def is_stored(card: ModelCard, model_dir: Path) -> bool:
-    """Tell whether a checkpoint is on this machine, parts included; no digest is computed."""
+    """Return whether a checkpoint is on this machine, parts included; no digest is computed."""
     is_here = card.format == "none" or weights_path(card, model_dir).is_file()
     return is_here and all(is_stored(part, model_dir) for part in card.parts)
 
 
 def stored_bytes(card: ModelCard, model_dir: Path) -> int:
-    """Give the size of a checkpoint's weights where they lie, parts included.
+    """Return the size of a checkpoint's weights where they lie, parts included.
 
     What has no weights, or is not here, counts 0.
     """

@@ -53,7 +53,7 @@ def _tensor(entry: dict[int, list[bytes | int]], data: bytes) -> NDArray[np.gene
 
 
 def _messages(entry: dict[int, list[bytes | int]], field: int, inner: int) -> list[bytes]:
-    """Give the sub-messages ``inner`` of the message in ``field`` (TensorShapeProto.dim)."""
+    """Return the sub-messages ``inner`` of the message in ``field`` (TensorShapeProto.dim)."""
     outer = [value for value in entry.get(field, []) if isinstance(value, bytes)]
     return [
         value

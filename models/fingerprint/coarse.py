@@ -39,7 +39,7 @@ class Pair:
 
 
 def count(n_kept: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give how many coarse ones tracks of so many sub-fingerprints have."""
+    """Return how many coarse ones tracks of so many sub-fingerprints have."""
     n: NDArray[np.int64] = np.maximum(n_kept - WIDTH + STEP, 0) // STEP
     return n
 
@@ -54,7 +54,7 @@ def coarsen(kept: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _members(rows: NDArray[_T]) -> list[NDArray[_T]]:
-    """Give the first of every coarse one's sub-fingerprints, their second and so on."""
+    """Return the first of every coarse one's sub-fingerprints, their second and so on."""
     n = max(len(rows) - WIDTH + 1, 0)
     return [rows[i : i + n : STEP] for i in range(WIDTH)]
 
@@ -101,7 +101,7 @@ def differences(
 def places_below(
     kept: NDArray[np.uint64], pairs: Sequence[Pair], n_places: int, below: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Give those of the first so many places that differ by fewer bits, part by part."""
+    """Yield those of the first so many places that differ by fewer bits, part by part."""
     buffer = np.empty(_PLACES_AT_ONCE, np.uint64)
     bits, differs = np.empty(_PLACES_AT_ONCE, np.uint8), np.empty(_PLACES_AT_ONCE, np.uint16)
     for begin in range(0, n_places, _PLACES_AT_ONCE):

@@ -127,7 +127,7 @@ _FIRST = 100.0
 
 
 def measure_level(windows: Tensor, window: Tensor) -> Tensor:
-    """Give the level of a landmark's band.
+    """Return the level of a landmark's band.
 
     Args:
         windows: float32 ``[B, T]`` at `SAMPLE_RATE`, full scale ±1, T ≥ `N_FFT`.

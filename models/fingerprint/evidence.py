@@ -36,7 +36,7 @@ class EvidenceNetwork(nn.Module):
 
     @classmethod
     def shipped(cls) -> "EvidenceNetwork":
-        """Give the network with the weights that are part of afa."""
+        """Return the network with the weights that are part of afa."""
         network = cls()
         network.load_state_dict(load(files("models").joinpath("weights", WEIGHTS).read_bytes()))
         return network.eval()

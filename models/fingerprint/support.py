@@ -45,7 +45,7 @@ class Contrast:
 
 
 def supports(contrasts: Sequence[Contrast | None]) -> list[float | None]:
-    """Give the support of places that one clip is compared with; None where there is no contrast.
+    """Return the support of places that one clip is compared with; None where there is no contrast.
 
     A track's own deviation is of a few dozen places that overlap, so half of each variance is the
     mean of all: what is usual for the clip.
@@ -71,7 +71,7 @@ class _Sums:
 
 
 def surroundings(offset: float, speed: float, n_frames: int) -> tuple[float, float]:
-    """Give the first and the last frame of a track that a place is compared by.
+    """Return the first and the last frame of a track that a place is compared by.
 
     Args:
         offset: The track's frame at which the clip may begin.

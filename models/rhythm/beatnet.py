@@ -134,7 +134,7 @@ class BeatEnsemble(nn.Module):
         return ensemble.eval()
 
     def forward(self, waveform: Tensor) -> Tensor:
-        """Give the probability of beat and of downbeat in every frame.
+        """Return the probability of beat and of downbeat in every frame.
 
         The networks are causal: a frame depends on the past, and on 32 ms ahead through its FFT.
 

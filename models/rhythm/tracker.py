@@ -53,7 +53,7 @@ class BeatTracker(nn.Module):
         return float(self.features.level(waveform[None]))
 
     def forward(self, waveform: Tensor) -> Mapping[str, Tensor]:
-        """Give the evidence in every frame.
+        """Return the evidence in every frame.
 
         Args:
             waveform: float32 ``[B, T]`` at 22,050 Hz, divided by the track's `level`; T is a whole

@@ -115,7 +115,7 @@ def build_mert(card: ModelCard, model_dir: Path) -> Mert:
 
 
 def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give HuBERT's tensors with the weight norm of its positional convolution multiplied out."""
+    """Return HuBERT's tensors with the weight norm of its positional convolution multiplied out."""
     folded = dict(tensors)
     for of_lengths, of_directions in _WEIGHT_NORMS:
         names = _POSITIONAL + of_lengths, _POSITIONAL + of_directions

@@ -36,7 +36,7 @@ class Excerpt:
         return self.n_parts * self.part_s
 
     def segments(self, duration_s: float) -> list[tuple[float, float]]:
-        """Give ``(start_s, duration_s)`` of every part; a short track is one part, whole."""
+        """Return ``(start_s, duration_s)`` of every part; a short track is one part, whole."""
         if duration_s <= self.duration_s:
             return [(0.0, duration_s)]
         share_s = duration_s / self.n_parts
@@ -56,7 +56,7 @@ class Excerpt:
         return Waveform(np.concatenate(parts, axis=1), rate)
 
     def named(self) -> dict[str, str]:
-        """Give what stands beside the model ids where only this much was heard."""
+        """Return what stands beside the model ids where only this much was heard."""
         return {"excerpt": str(self)}
 
     def mark(self, mood: MoodResult) -> MoodResult:

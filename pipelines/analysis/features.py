@@ -60,7 +60,7 @@ def from_fields(content: object) -> TrackFeatures:
 
 
 def _plain(value: Any) -> Any:
-    """Give a record as JSON has it, its numbers rounded."""
+    """Return a record as JSON has it, its numbers rounded."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, list):

@@ -98,7 +98,7 @@ class MoodStep:
         )
 
     def _weigh(self, rows: Tensor, heard: Tensor) -> dict[str, float]:
-        """Give the attributes of windows ``[W, 7]`` and of the tags heard in them, ``[W', K]``."""
+        """Return the attributes of windows ``[W, 7]`` and of their tags ``[W', K]``."""
         values = dict(zip(ATTRIBUTES, rows.mean(dim=0).tolist(), strict=True))
         without_vocals = instrumentalness(
             values["instrumentalness"], self._vocabulary, heard.mean(dim=0)

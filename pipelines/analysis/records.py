@@ -210,7 +210,7 @@ class TrackFeatures:
     attribute_confidence: dict[str, float] = field(default_factory=dict)
 
     def outline(self) -> "TrackFeatures":
-        """Give what look-ups answer: without segments, sections, chords and embedding."""
+        """Return what look-ups answer: without segments, sections, chords and embedding."""
         return replace(self, segments=[], sections=[], chords=[], embedding=[])
 
 

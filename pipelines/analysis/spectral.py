@@ -167,7 +167,7 @@ class SpectralStep:
         self._tempo_range: TempoRange | None = None
 
     def within(self, tempo_range: TempoRange | None) -> "SpectralStep":
-        """Give this step, of the same models, for a track whose tempo is to lie in a range."""
+        """Return this step, with the same models, for a track whose tempo is to lie in a range."""
         step = copy(self)
         step._tempo_range = tempo_range
         return step

@@ -16,7 +16,7 @@ class Texts:
         self._lock = asyncio.Lock()
 
     async def embed(self, text: str, card: ModelCard) -> list[float]:
-        """Give the vector of a text, with norm 1 and as long as those of audio.
+        """Return the vector of a text, with norm 1 and as long as those of audio.
 
         Raises:
             CheckpointError: The checkpoint is not on this machine, or not what its card says.

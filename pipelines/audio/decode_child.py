@@ -187,7 +187,7 @@ class Converter:
             yield from self._pull()
 
     def finish(self) -> Iterator["AudioFrame"]:
-        """Give what the resampler still holds."""
+        """Yield what the resampler still holds."""
         if self._graph is not None:
             self._graph.push(None)
             yield from self._pull()
@@ -408,7 +408,7 @@ def digest_packets(source: FrameSource) -> str:
 
 
 def labels(source: FrameSource) -> dict[str, str]:
-    """Give the container's tags, and those that it gives the audio stream, whose title is none."""
+    """Return the container's tags and those of the audio stream, except its title."""
     of_stream = {
         name: text for name, text in source.stream.metadata.items() if name.lower() != "title"
     }

@@ -64,7 +64,7 @@ class SharedRows:
             self._move()
 
     def checked(self) -> tuple[Samples, int]:
-        """Give the track of a child that has ended; samples that are no sound are 0.
+        """Return the track of a child that has ended; samples that are no sound are 0.
 
         Where one channel is the other turned round, as of a wrongly wired cable, it is turned back:
         mixed to mono nothing would be left, and level and peak are the same either way.

@@ -43,7 +43,7 @@ class Track:
 
     @classmethod
     def of(cls, waveform: Waveform) -> "Track":
-        """Give a decoded track in the host's memory, without a copy."""
+        """Return a decoded track in the host's memory, without a copy."""
         # Shared memory is read-only, which only DLPack takes without a warning.
         return cls(from_dlpack(waveform.samples), waveform.sample_rate)
 

@@ -12,7 +12,7 @@ from pipelines.audio.sandbox import end_with_parent
 
 
 def new_pool(n_workers: int, prepare: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
-    """Give a pool whose processes call ``prepare(*arguments)`` first, and die with this one."""
+    """Return a pool whose processes call ``prepare(*arguments)`` first, and die with this one."""
     return ProcessPoolExecutor(
         n_workers,
         mp_context=get_context("spawn"),

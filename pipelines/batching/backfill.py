@@ -83,7 +83,7 @@ def _step_back() -> None:
 
 
 async def _outcome(work: Awaitable[R]) -> R | Exception:
-    """Give a result, or the track's own error; what would fail every track is raised."""
+    """Return a result, or the track's own error; what would fail every track is raised."""
     try:
         return await work
     except (DecoderUnavailableError, DeviceFaultError):

@@ -236,7 +236,7 @@ class TorchDevice:
 
 
 def _gathered(parts: Sequence[Take], n_padding: int) -> Tensor:
-    """Give windows of several tracks and rows of zeros as one tensor."""
+    """Return windows of several tracks and rows of zeros as one tensor."""
     rows = [take() for take in parts]
     if len(rows) == 1 and not n_padding:
         return rows[0]

@@ -334,7 +334,7 @@ class BatchedStep(Generic[R]):
             batcher.watch(partial(observer, model_id))
 
     def backlog_s(self) -> float:
-        """Give the seconds of work that wait, host and device, at the pace measured so far."""
+        """Return the seconds of work that wait, host and device, at the pace measured so far."""
         metrics = self.metrics().values()
         for_device_s = sum(m.queued_windows * m.device_s / max(m.windows, 1) for m in metrics)
         # What is prepared, or computed on the device, is still to be finished.
@@ -342,7 +342,7 @@ class BatchedStep(Generic[R]):
         return for_device_s + host_s / self._host_threads
 
     def host_s(self) -> dict[str, float]:
-        """Give the seconds of a processor that a track takes before and after the device."""
+        """Return the seconds of a processor that a track takes before and after the device."""
         return {"prepare": self._preparing.track_s, "finish": self._finishing.track_s}
 
     async def retire(self) -> None:
@@ -396,7 +396,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def _budget(model: WindowedModel, max_windows: int, max_bytes: int) -> tuple[int, Sequence[int]]:
-    """Give the most windows in a forward, and the allowed numbers where not any will do."""
+    """Return the most windows in a forward, and the allowed numbers where not any will do."""
     most = max(1, max_bytes // model.spec.n_bytes)
     sizes = model.batch_sizes if isinstance(model, CompiledModel) else ()
     if not sizes:

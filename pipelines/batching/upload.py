@@ -32,7 +32,7 @@ class StagingBlocks(threading.local):
         self._blocks: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
 
     def next(self) -> Tensor:
-        """Give float32 ``[BLOCK_SAMPLES]`` that nobody reads."""
+        """Return float32 ``[BLOCK_SAMPLES]`` that nobody reads."""
         if len(self._blocks) == DEPTH:
             block, copied = self._blocks.popleft()
             if copied is not None:

@@ -40,7 +40,7 @@ class WindowSpec:
 
 
 def most_windows(device: torch.device) -> int:
-    """Give how many windows a forward takes where nothing else is said.
+    """Return how many windows a forward takes where nothing else is said.
 
     On the CPU a third gains nothing, and more leave its caches (`docs/benchmarks/cost.md`).
     """
@@ -102,7 +102,7 @@ class WindowedModel(Protocol):
 
 
 def window_starts(n_samples: int, spec: WindowSpec) -> list[int]:
-    """Give the first sample of every window; the last window ends at the track's end."""
+    """Return the first sample of every window; the last window ends at the track's end."""
     if n_samples <= spec.length:
         return [0]
     last = n_samples - spec.length

@@ -50,7 +50,7 @@ _CHROMAPRINT_DEFAULT = 1
 
 @cache
 def _models(device: torch.device) -> tuple[LandmarkModel, BandChangeModel]:
-    """Give what all fingerprinters of a device hear with."""
+    """Return what all fingerprinters of a device hear with."""
     return LandmarkModel().to(device).eval(), BandChangeModel().to(device).eval()
 
 

@@ -58,7 +58,7 @@ def fitting(path: Path, remedy: str) -> AbstractContextManager[None]:
 
 
 def rate_at(step: int, plan: FitPlan) -> float:
-    """Give the learning rate of a step: a linear rise, then half a cosine."""
+    """Return the learning rate of a step: a linear rise, then half a cosine."""
     done = step / plan.steps
     rise = min(1.0, (step + 1) / max(1.0, plan.warm_up * plan.steps))
     fall = 0.5 * (1 + math.cos(math.pi * max(0.0, done - plan.warm_up) / (1 - plan.warm_up)))
@@ -66,7 +66,7 @@ def rate_at(step: int, plan: FitPlan) -> float:
 
 
 def losses(logits: BeatLogits, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the beats', downbeats' and tempo's loss, each a mean over what is heard."""
+    """Return the beats', downbeats' and tempo's loss, each a mean over what is heard."""
     beat = _pulse_loss(logits.beat, batch.beats, batch.heard, _BEAT_WEIGHT)
     downbeat = _pulse_loss(logits.downbeat, batch.downbeats, batch.heard, _DOWNBEAT_WEIGHT)
     known = batch.tempi.sum(dim=-1)

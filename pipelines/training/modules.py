@@ -61,7 +61,7 @@ class Grid:
 
 
 def find_modules(folder: Path) -> list[Path]:
-    """Give the modules below a folder, sorted."""
+    """Return the modules below a folder, sorted."""
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
 
 

@@ -229,5 +229,5 @@ def _check(name: str, kind: type, value: object) -> None:
 
 
 def below(root: Path, names: Mapping[str, int]) -> list[Path]:
-    """Give paths below `root`, each as often as its weight says."""
+    """Return paths below `root`, each as often as its weight says."""
     return [root / name for name, weight in names.items() for _ in range(weight)]

@@ -123,7 +123,7 @@ def add_modules(packages: Sequence[str], clip_s: float, folder: Path) -> int:
 
 
 def generators_of(plan: RenderPlan, root: Path, folder: Path) -> dict[str, Generator]:
-    """Give what invents pieces of each kind.
+    """Return what invents pieces of each kind.
 
     Args:
         plan: Names what is left out.
@@ -140,7 +140,7 @@ def generators_of(plan: RenderPlan, root: Path, folder: Path) -> dict[str, Gener
 
 
 def held_out_instruments(plan: RenderPlan, root: Path) -> Instruments:
-    """Give the sounds that the plan leaves out of training."""
+    """Return the sounds that the plan leaves out of training."""
     fonts = [root / name for name in plan.held_out_fonts]
     return Instruments(fonts, fonts, root / plan.kits, plan.held_out_kits, has_synthesis=False)
 

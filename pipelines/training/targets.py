@@ -23,7 +23,7 @@ def pulse_target(
 
 
 def tempo_target(beats_s: NDArray[np.float64], n_frames: int) -> NDArray[np.float32]:
-    """Give the tempo's distribution over `TEMPI` second by second.
+    """Return the tempo's distribution over `TEMPI` second by second.
 
     Args:
         beats_s: Ascending; they may begin before and end behind the segment.

@@ -414,7 +414,7 @@ NOT_FOUND = {
 
 
 def error_example(path: str, status: int) -> dict[str, Any]:
-    """Give the body of an error of a path."""
+    """Return the body of an error of a path."""
     code, message = ERROR_MESSAGES[status]
     if status == 404:
         code, message = NOT_FOUND.get(path, (code, message))

@@ -105,7 +105,7 @@ class BoundedHeads(HttpToolsProtocol):
             break
 
     def _is_declined(self) -> bool:
-        """Tell whether the request offers a protocol that is not spoken; its body was not read."""
+        """Return whether the request offers an unknown protocol; its body was not read."""
         is_offered = self.parser.should_upgrade() and b"upgrade" in dict(self.headers)
         return is_offered and not self._should_upgrade()
 

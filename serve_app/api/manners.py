@@ -61,7 +61,7 @@ class SlashMiddleware:
 
 
 def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> str:
-    """Give the methods that a path takes, over the routes that name it most exactly."""
+    """Return the methods that a path takes, over the routes that name it most exactly."""
     matching = [
         route
         for route in routes

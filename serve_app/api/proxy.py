@@ -43,7 +43,7 @@ NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
 
 
 def middlewares() -> list[Middleware]:
-    """Give what Serve's proxy wraps its application in.
+    """Return what Serve's proxy wraps its application in.
 
     Its process logs redacted, and bounds the heads of requests, from now on.
     """
@@ -119,7 +119,7 @@ class ProxyErrors:
 
 
 def bodiless(receive: Receive) -> Receive:
-    """Give what a request without a body receives, however often it is asked."""
+    """Return what a request without a body receives, however often it is asked."""
     is_told = False
 
     async def receive_again() -> Message:
@@ -135,7 +135,7 @@ def bodiless(receive: Receive) -> Receive:
 
 
 def is_foreign_failure(start: Message) -> bool:
-    """Tell whether an answer is a failure, and not the application's."""
+    """Return whether an answer is a failure, and not the application's."""
     return start["status"] >= HTTPStatus.BAD_REQUEST and all(
         name.lower() != TRACE_HEADER for name, _ in start.get("headers", [])
     )

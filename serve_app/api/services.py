@@ -75,5 +75,5 @@ class ApiServices:
     readiness: Readiness
 
     def of(self, caller: Caller) -> Operations:
-        """Give the operations for a caller's kind of key."""
+        """Return the operations for a caller's kind of key."""
         return self.simulated if caller.is_test else self.live

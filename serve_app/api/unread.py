@@ -50,7 +50,7 @@ class UnreadBodyMiddleware:
 
 
 def announces_body(scope: Scope) -> bool:
-    """Tell whether the request's headers say that a body follows."""
+    """Return whether the request's headers say that a body follows."""
     headers = dict(scope["headers"])
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 

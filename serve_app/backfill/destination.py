@@ -55,7 +55,7 @@ class Destination:
         self._passing: set[str] = set()
 
     def done(self) -> set[str]:
-        """Give the ids of the rows that are there, without those of errors that may pass.
+        """Return the ids of the rows that are there, without those of errors that may pass.
 
         Raises:
             DestinationError: It is away, or a file is not one that `put` wrote.

@@ -103,7 +103,7 @@ def row_id(location: str, size_bytes: int | None, mtime_ns: int | None, made_by:
 
 
 def source_row(one: Found | Trouble, made_by: str) -> Row:
-    """Give what both tables say of where a row comes from."""
+    """Return what both tables say of where a row comes from."""
     size_bytes, mtime_ns = (
         (one.size_bytes, one.mtime_ns) if isinstance(one, Found) else (None, None)
     )
@@ -123,7 +123,7 @@ def heard_row(
     identity: TrackIdentity,
     features: TrackFeatures,
 ) -> Row:
-    """Give the row of a file that was heard."""
+    """Return the row of a file that was heard."""
     whole = asdict(features)
     return {
         **source,

@@ -69,7 +69,7 @@ class Actors:
     n_gpus: float
 
     def block_rows(self, n_files: int) -> int:
-        """Give the files of one call, so that every actor has some."""
+        """Return the files of one call, so that every actor has some."""
         most = max(BLOCK_ROWS, int(ROWS_OF_A_CPU * self.n_cpus))
         even = max(BLOCK_ROWS, -(-n_files // (self.n * AT_ONCE)))
         return max(min(most, even), -(-n_files // MOST_BLOCKS))
@@ -94,7 +94,7 @@ def actors_for(n: int, n_cpus: int) -> Actors:
 
 
 def has_room(actors: Actors) -> bool:
-    """Tell whether the connected cluster has room for one of them now."""
+    """Return whether the connected cluster has room for one of them now."""
     # By what is free in all there may seem to be, where two nodes have half a card each.
     room = placement_group([{"CPU": actors.n_cpus, "GPU": actors.n_gpus}])
     try:
@@ -181,7 +181,7 @@ class Backfill:
         self._tell(self.report)
 
     def _left(self, listed: Iterable[Found | Trouble]) -> Iterator[Found]:
-        """Give the files that have to be heard; the rows of all others are there, or made here."""
+        """Yield the files that have to be heard; the rows of all others are there, or made here."""
         done, named = self._destination.done(), set[str]()
         for one in listed:
             source = source_row(one, self._made_by)
@@ -202,7 +202,7 @@ class Backfill:
                 yield one
 
     def _known(self, found: Found, source: Row) -> Row | None:
-        """Give the row of a file that the library has as it is, heard by these checkpoints."""
+        """Return the row of a file that the library has as it is, heard by these checkpoints."""
         track, file = self._entries.at(found.location)
         if track is None or file is None or not is_as_listed(file, found):
             return None

@@ -16,7 +16,7 @@ SWAP_POLL_S = 0.2
 
 
 def models_name(models: Mapping[str, str]) -> str:
-    """Give a short name of a set of checkpoints, role to ids, for cache keys."""
+    """Return a short name of a set of checkpoints, role to ids, for cache keys."""
     text = json.dumps(dict(models), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -76,7 +76,7 @@ class ModelChoicesPort(Protocol):
     """
 
     async def read(self) -> Choices:
-        """Give the choice and the proposal."""
+        """Return the choice and the proposal."""
         ...
 
     async def report(self, report: ReplicaReport) -> None:
@@ -84,7 +84,7 @@ class ModelChoicesPort(Protocol):
         ...
 
     async def reports(self) -> Sequence[ReplicaReport]:
-        """Give the reports of the replicas that live."""
+        """Return the reports of the replicas that live."""
         ...
 
     async def propose(self, proposal: Proposal, ttl_s: float) -> bool:
@@ -92,7 +92,7 @@ class ModelChoicesPort(Protocol):
         ...
 
     async def keep(self, proposal: Proposal, ttl_s: float) -> bool:
-        """Give the proposal more time; False when it has lapsed."""
+        """Return the proposal more time; False when it has lapsed."""
         ...
 
     async def withdraw(self, proposal: Proposal) -> None:

@@ -76,7 +76,7 @@ class ModelChoices:
             await self._store.command("HDEL", CHOICE, role)
 
     async def _now_s(self) -> float:
-        """Give the time by the server that holds the reports: a cluster has many."""
+        """Return the time by the server that holds the reports: a cluster has many."""
         return int(await self._store.run("now", [REPLICAS])) / 1000
 
 

@@ -22,7 +22,7 @@ Retire = Callable[[T], Coroutine[Any, Any, None]]
 
 
 def ids_by_role(cards: Cards) -> dict[str, str]:
-    """Give role to the ids of its cards, joined by ``+``."""
+    """Return role to the ids of its cards, joined by ``+``."""
     return {role: "+".join(card.model_id for card in chosen) for role, chosen in cards.items()}
 
 
@@ -67,7 +67,7 @@ class Exchange(Generic[T]):
         return dict(self._current.ids) if self._current else {}
 
     def holds(self, ids: Mapping[str, str]) -> bool:
-        """Tell whether that set is ready, in use or beside."""
+        """Return whether that set is ready, in use or beside."""
         loaded = (self._current, self._prepared)
         return any(one is not None and one.ids == ids for one in loaded)
 

@@ -182,7 +182,7 @@ class Follower(Generic[T]):
         return self._mine(wanted)
 
     def _ready_ids(self, chosen: Mapping[str, str], proposal: Proposal) -> str:
-        """Give what would serve the proposed role, if it is held ready."""
+        """Return what would serve the proposed role, if it is held ready."""
         try:
             ids = ids_by_role(self._wanted(chosen, proposal))
         except CardError:

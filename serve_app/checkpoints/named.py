@@ -51,13 +51,13 @@ class NamedModels:
         self._room_bytes = room_bytes
 
     def all(self) -> Iterator[KnownModel]:
-        """Give every checkpoint that there is a card of."""
+        """Yield every checkpoint that there is a card of."""
         chosen = {one for ids in self._in_use().values() for one in ids.split("+")}
         for card in self._cards().values():
             yield KnownModel(card, card.model_id in chosen, self._may_be_named(card))
 
     def embedding(self) -> str:
-        """Give the id of the embedding in use."""
+        """Return the id of the embedding in use."""
         return self._in_use().get(EMBEDDING, "")
 
     def check(self, model_id: str) -> None:
@@ -76,7 +76,7 @@ class NamedModels:
             )
 
     def text_model(self, model_id: str | None) -> str:
-        """Give the id of the embedding with whose vectors words are compared.
+        """Return the id of the embedding with whose vectors words are compared.
 
         Raises:
             BadRequestError: The one that is asked for, or in use, reads no text.

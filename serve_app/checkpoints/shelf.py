@@ -78,7 +78,7 @@ class Shelf(Generic[K, T]):
         return [kept.value for kept in self._kept.values()]
 
     async def get(self, name: K) -> T:
-        """Give the set of a name; the caller begins its request before it awaits anything else.
+        """Return the set of a name; the caller begins its request before it awaits anything else.
 
         Raises:
             ShelfFullError: It alone is larger than the budget.

@@ -96,7 +96,7 @@ async def swap(
 
 
 def affected(reports: Sequence[ReplicaReport], role: str) -> list[ReplicaReport]:
-    """Give the replicas that run a checkpoint of the role."""
+    """Return the replicas that run a checkpoint of the role."""
     return [report for report in reports if role in report.serving]
 
 

@@ -41,15 +41,15 @@ class ChoiceWatch:
         self._is_known.wait(FIRST_READ_S)
 
     def name(self) -> str:
-        """Give the short name of the checkpoints in use, for cache keys."""
+        """Return the short name of the checkpoints in use, for cache keys."""
         return self._name
 
     def models(self) -> Mapping[str, str]:
-        """Give role to the ids of the checkpoints in use, joined by ``+``."""
+        """Return role to the ids of the checkpoints in use, joined by ``+``."""
         return self._models
 
     def is_settled(self) -> bool:
-        """Tell whether every replica surely answers with the checkpoints that `name` names."""
+        """Return whether every replica surely answers with the checkpoints that `name` names."""
         return time.monotonic() >= self._unsettled_until
 
     def _run(self) -> None:

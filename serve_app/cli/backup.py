@@ -97,7 +97,7 @@ def restore(
 
 
 def url_of(place: str) -> str:
-    """Give the URL of a folder or prefix."""
+    """Return the URL of a folder or prefix."""
     if not place:
         fail("name a folder, or s3://bucket/prefix")
     return place if "://" in place else Path(place).absolute().as_uri()

@@ -19,7 +19,7 @@ class ListingCommand(TyperCommand):
 
 
 def listing() -> list[str]:
-    """Give a line for every benchmark."""
+    """Return a line for every benchmark."""
     from benchmarks.registry import MODULES, summary_of
 
     return [f"{name}: {summary_of(name)}" for name in MODULES]

@@ -170,7 +170,7 @@ def refuse_root() -> None:
 
 
 def named_user(uid: int) -> str:
-    """Give a user's name, or the number where it has none."""
+    """Return a user's name, or the number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -193,7 +193,7 @@ def in_closed_folder() -> Iterator[None]:
 
 
 def profile_of(config: Path | None) -> AppArgs:
-    """Give what the Serve file says; what comes with afa where none is given."""
+    """Return what the Serve file says; what comes with afa where none is given."""
     with told(ProfileError):
         return AppArgs() if config is None else read_profile(config)
 
@@ -236,5 +236,5 @@ def written(path: Path | None) -> Path | None:
 
 
 def is_device(path: Path) -> bool:
-    """Tell whether a path is a pipe, a device or a link among the devices, as ``/dev/stdout``."""
+    """Return whether a path is a pipe, a device or a link among the devices, as ``/dev/stdout``."""
     return path.exists() and (not path.is_file() or path.absolute().is_relative_to("/dev"))

@@ -77,7 +77,7 @@ class OwnIndex:
         self._fingerprinter = Fingerprinter()
 
     def best_match(self, path: Path) -> "tuple[TrackIdentity, IndexMatch] | None":
-        """Give the track that a recording is, by its first hour, if one is sure.
+        """Return the track that a recording is, by its first hour, if one is sure.
 
         Raises:
             AudioError: It cannot be decoded.
@@ -187,7 +187,7 @@ def fingerprint(
 def tracks_of(
     source: str, audio: AudioPolicy, library: Library | None
 ) -> Iterator[Track | Trouble]:
-    """Give keys and files of a folder, of a catalog file, or of one audio file."""
+    """Yield keys and files of a folder, of a catalog file, or of one audio file."""
     path = Path(source)
     if path.suffix == CATALOG_ENDING:
         try:
@@ -203,7 +203,7 @@ def tracks_of(
 
 
 def key_in(library: Library | None, path: Path) -> str:
-    """Give the library's key for a file that it has as it is now, else the file's own."""
+    """Return the library's key for a file that it has as it is now, else the file's own."""
     found = listed(absolute(path))
     if library is not None and isinstance(found, Found):
         for track in library.of_term(location_term(found.location), OPERATOR):
@@ -215,7 +215,7 @@ def key_in(library: Library | None, path: Path) -> str:
 
 
 def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
-    """Give keys and files of a catalog file.
+    """Yield keys and files of a catalog file.
 
     Raises:
         CatalogFileError: It is none.

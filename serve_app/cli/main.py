@@ -92,7 +92,7 @@ LEAVE_NO_FILE = (
 
 
 def named_folder(written: str) -> Path:
-    """Give a folder as an absolute path; as a path "" is the folder of the moment."""
+    """Return a folder as an absolute path; as a path "" is the folder of the moment."""
     if not written:
         raise typer.BadParameter("empty; name a folder, or leave the option out")
     return Path(written).absolute()
@@ -110,7 +110,7 @@ DataDir = Annotated[
 
 
 def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option `--data-dir`, which its settings and what it starts go by."""
+    """Return a command the option `--data-dir`, which its settings and what it starts go by."""
 
     @wraps(command)
     def run(*args: Any, data_dir: Path | None, **options: Any) -> Any:

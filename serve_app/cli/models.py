@@ -35,7 +35,7 @@ DEFAULT, PERMISSIVE = "default", "permissive"
 
 
 def default_cards(settings: Settings) -> list[ModelCard]:
-    """Give the cards that the service runs with, which leaves malformed ones out."""
+    """Return the cards that the service runs with, which leaves malformed ones out."""
     chosen = choose_cards(usable_cards(settings.resolved_model_dir()), settings.model_licences)
     return [card for cards in chosen.values() for card in cards]
 
@@ -116,7 +116,7 @@ def list_command() -> None:
 
 
 async def serving_ids(settings: Settings) -> dict[str, set[str]]:
-    """Give role to the ids that the running service answers with; empty when none runs."""
+    """Return role to the ids that the running service answers with; empty when none runs."""
     try:
         store = connect(LocalFiles(settings.data_dir).ledger_url(settings))
     except NotRunningError:

@@ -133,7 +133,7 @@ def note_start(lock: int, pid: int) -> None:
 
 
 def starting(files: LocalFiles) -> int | None:
-    """Give the process of a start that is under way, if there is one.
+    """Return the process of a start that is under way, if there is one.
 
     A copy of the folder has the words, but in another file. Those of an older afa tell of none.
     """
@@ -288,7 +288,7 @@ def watch_start(
 
 
 def running_session(files: LocalFiles) -> dict[str, Any] | None:
-    """Give the session if its service is alive and ready."""
+    """Return the session if its service is alive and ready."""
     session = files.read_session()
     if session is None or not is_alive(session["pids"]["service"]):
         return None
@@ -375,7 +375,7 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def living(files: LocalFiles) -> dict[str, int]:
-    """Give the processes of a start that is under way, else those of the last that still live.
+    """Return the processes of a start that is under way, else those of the last that still live.
 
     Of a start that was killed nothing is noted but its Redis; and a Redis that an older afa started
     again is not in its session.
@@ -389,7 +389,7 @@ def living(files: LocalFiles) -> dict[str, int]:
 
 
 def remaining(files: LocalFiles) -> dict[str, int]:
-    """Give the processes of the last start that still live, name to id."""
+    """Return the processes of the last start that still live, name to id."""
     session = files.read_session() or {"pids": {}}
     pids: dict[str, int] = session["pids"]
     return {name: pid for name, pid in pids.items() if is_ours(pid, files.session_path)}

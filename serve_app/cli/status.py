@@ -46,7 +46,7 @@ def status() -> None:
 
 
 def samples_at(metrics_url: str | None) -> list[Sample]:
-    """Give what the service's metrics tell; nothing where nobody answers."""
+    """Return what the service's metrics tell; nothing where nobody answers."""
     if metrics_url is None:
         return []
     try:

@@ -14,7 +14,7 @@ from serve_app.store.spend import SharedRateLimiter
 
 
 def completing(library: Library, tracks: TrackOptions, stores: Stores) -> Completion | None:
-    """Give what asks about tracks; None where there is nobody to ask."""
+    """Return what asks about tracks; None where there is nobody to ask."""
     limiter = SharedRateLimiter(stores.cache_store, LocalRateLimiter())
     providers = build_providers(tracks.provider_settings(), limiter).identities
     settings = tracks.recogniser_settings()

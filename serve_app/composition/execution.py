@@ -7,10 +7,10 @@ from serve_app.composition.model_args import ExecutionOptions, ModelArgs
 
 
 def execution_on(device: torch.device, options: ModelArgs) -> Execution:
-    """Give how networks are to run on a device; the CPU takes no notice of the options."""
+    """Return how networks are to run on a device; the CPU takes no notice of the options."""
     return EAGER if device.type == "cpu" else gpu_execution(options.execution)
 
 
 def gpu_execution(chosen: ExecutionOptions) -> Execution:
-    """Give how networks are to run on a GPU."""
+    """Return how networks are to run on a GPU."""
     return Execution(getattr(torch, chosen.dtype), chosen.batch_sizes, chosen.cuda_graphs)

@@ -29,7 +29,7 @@ class NoPepperError(NotSharedError):
 
 
 def below(url: str, name: str) -> str:
-    """Give the URL of a folder in a store, or in a folder; what follows a ``?`` stays."""
+    """Return the URL of a folder in a store, or in a folder; what follows a ``?`` stays."""
     parts = urlsplit(url if "://" in url else Path(url).absolute().as_uri())
     return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
 
@@ -77,12 +77,12 @@ TRACKS = (Place("catalog", CURRENT), Place("fingerprints", FILE_NAME))
 
 
 def tracks_mirror(url: str, folder: Path) -> Mirror:
-    """Give what publishes catalog and fingerprints of a folder to ``url``, or fetches them."""
+    """Return what publishes catalog and fingerprints of a folder to ``url``, or fetches them."""
     return Mirror(url, folder, TRACKS, "catalog and fingerprints")
 
 
 def checkpoint_mirror(url: str, model_dir: Path) -> Mirror:
-    """Give what publishes the checkpoints of a model folder to ``url``, or fetches them.
+    """Return what publishes the checkpoints of a model folder to ``url``, or fetches them.
 
     What torch has compiled for them here (`pipelines.analysis.networks.compiled`) goes with them.
     A node's checkpoints that are not published stay.
@@ -134,7 +134,7 @@ class LocalFiles:
         return self.data_dir / "fingerprints"
 
     def ledger_url(self, settings: Settings) -> str:
-        """Give the ledger's address: the setting, else that of the embedded Redis.
+        """Return the ledger's address: the setting, else that of the embedded Redis.
 
         Raises:
             NotRunningError: Neither is there.
@@ -150,33 +150,33 @@ class LocalFiles:
             ) from error
 
     def cache_url(self, settings: Settings) -> str:
-        """Give the cache's address; the ledger's server unless set otherwise."""
+        """Return the cache's address; the ledger's server unless set otherwise."""
         return settings.cache_url or self.ledger_url(settings)
 
     def object_store_url(self, settings: Settings) -> str:
-        """Give the object store as a URL."""
+        """Return the object store as a URL."""
         return self._as_url(settings.object_store, settings.shared, "objects")
 
     def journal_store_url(self, settings: Settings) -> str:
-        """Give the archive of the journal as a URL."""
+        """Return the archive of the journal as a URL."""
         return self._as_url(settings.journal_store, settings.shared, "journal")
 
     def library_url(self, settings: Settings) -> str:
-        """Give the library as a URL."""
+        """Return the library as a URL."""
         return self._as_url(settings.library, settings.shared, "library")
 
     def payments_url(self, settings: Settings) -> str:
-        """Give where the sandbox payment provider keeps its charges, as a URL."""
+        """Return where the sandbox payment provider keeps its charges, as a URL."""
         if settings.shared is None:
             return self.data_dir.absolute().as_uri()
         return below(settings.shared, "payments")
 
     def published_url(self, settings: Settings) -> str | None:
-        """Give where catalog and fingerprints are published, as a URL."""
+        """Return where catalog and fingerprints are published, as a URL."""
         return None if settings.shared is None else below(settings.shared, "tracks")
 
     def checkpoints_url(self, settings: Settings) -> str | None:
-        """Give where checkpoints are published, as a URL."""
+        """Return where checkpoints are published, as a URL."""
         return None if settings.shared is None else below(settings.shared, "checkpoints")
 
     @property
@@ -185,7 +185,7 @@ class LocalFiles:
         return self.data_dir / "library-view"
 
     def served(self, settings: Settings) -> "LocalFiles":
-        """Give where the service reads catalog and fingerprints: what it fetches, or our own."""
+        """Return where the service reads catalog and fingerprints: what it fetches, or our own."""
         fetched = self.data_dir.absolute() / "published"
         return self if settings.shared is None else LocalFiles(fetched)
 
@@ -198,7 +198,7 @@ class LocalFiles:
         return folder.absolute().as_uri()
 
     def key_pepper(self, settings: Settings) -> str:
-        """Give the secret that keys are hashed with, made on first use."""
+        """Return the secret that keys are hashed with, made on first use."""
         if settings.key_pepper is not None:
             return settings.key_pepper.get_secret_value()
         path = self.data_dir / "pepper"
@@ -214,7 +214,7 @@ class LocalFiles:
         return {"path": str(folder), "inode": folder.stat().st_ino}
 
     def read_session(self) -> dict[str, Any] | None:
-        """Give the session of a running service, if there is one.
+        """Return the session of a running service, if there is one.
 
         A torn file tells of none, nor does that of a folder which was copied while its service ran.
         """

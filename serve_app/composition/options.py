@@ -44,7 +44,7 @@ class ModelOptions(ModelArgs):
             checkpoint_mirror(self.published, self.model_dir).follow_on()
 
     def cards(self, chosen: Mapping[str, str] | None = None) -> dict[str, tuple[ModelCard, ...]]:
-        """Give the cards of each role.
+        """Return the cards of each role.
 
         Args:
             chosen: Role to model id; goes before what the Serve file says.
@@ -77,7 +77,7 @@ class JobOptions(BaseModel):
     )
 
     def policy(self) -> JobPolicy:
-        """Give what the store goes by."""
+        """Return what the store goes by."""
         return JobPolicy(**self.model_dump())
 
 
@@ -114,7 +114,7 @@ class UrlOptions(BaseModel):
     networks: tuple[str, ...] = ()
 
     def guard(self) -> UrlGuard:
-        """Give what checks every address before a connection is made."""
+        """Return what checks every address before a connection is made."""
         return UrlGuard(ports=self.ports, networks=self.networks)
 
 
@@ -171,7 +171,7 @@ class TrackOptions(BaseModel):
             tracks_mirror(self.published, self.catalog_dir.parent).follow_on()
 
     def provider_settings(self) -> ProviderSettings:
-        """Give the providers' settings.
+        """Return the providers' settings.
 
         Raises:
             ValueError: One of them is nobody's.
@@ -181,7 +181,7 @@ class TrackOptions(BaseModel):
         return ProviderSettings(version("afa"), others, **ours)  # type: ignore[arg-type]
 
     def recogniser_settings(self) -> RecogniserSettings:
-        """Give the identification services' settings.
+        """Return the identification services' settings.
 
         Raises:
             ValueError: One of them is nobody's.

@@ -40,7 +40,7 @@ class AppArgs(BaseModel):
     def model_options(
         self, model: ModelArgs, settings: Settings, published: str | None = None
     ) -> ModelOptions:
-        """Give what a model deployment is built with; ``published`` is where checkpoints are."""
+        """Return what a model deployment is built with; ``published`` is where checkpoints are."""
         return ModelOptions(
             model_dir=settings.resolved_model_dir(),
             licences=settings.model_licences,

@@ -135,7 +135,7 @@ def live_backing(
     assets: AssetsService,
     models: NamedModels,
 ) -> Backing:
-    """Give catalog, providers, jobs and deployments."""
+    """Return catalog, providers, jobs and deployments."""
     providers = build_providers(
         around.tracks.provider_settings(),
         SharedRateLimiter(stores.cache_store, LocalRateLimiter()),
@@ -159,7 +159,7 @@ def live_backing(
 
 
 def simulated_backing(features: FeatureCache) -> Backing:
-    """Give what answers test keys."""
+    """Return what answers test keys."""
     return Backing(
         resolver=SimulatedResolver(),
         audio=SimulatedAudio(),

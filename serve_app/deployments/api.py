@@ -36,7 +36,7 @@ from serve_app.services.readiness import AUDIT, JOURNAL
 
 
 def most_replicas() -> int:
-    """Give the number of replicas that this one's deployment may have, after the Serve file."""
+    """Return the number of replicas that this one's deployment may have, after the Serve file."""
     config = serve.get_replica_context()._deployment_config
     scaling = config.autoscaling_config
     return (config.num_replicas or 1) if scaling is None else scaling.max_replicas

@@ -63,7 +63,7 @@ class QueueDelayPolicy:
         self._max_growth = max_growth
 
     def __call__(self, context: Context) -> tuple[float, dict[str, Any]]:
-        """Give the number of replicas wanted; no state is kept."""
+        """Return the number of replicas wanted; no state is kept."""
         n = context.current_num_replicas
         metrics = context.aggregated_metrics or {}
         backlogs, busy = metrics.get(BACKLOG, {}), metrics.get(BUSY, {})

@@ -94,7 +94,7 @@ class RayBackend:
         return Analysed(spectral, mood, embedding, models)
 
     async def embed(self, waveform: Waveform, model: str = "") -> EmbeddingResult:
-        """Give the embedding alone; arguments and errors as in `analyse`."""
+        """Return the embedding alone; arguments and errors as in `analyse`."""
         heard = waveform if self._excerpt is None else self._excerpt.take(waveform)
         pcm = await asyncio.to_thread(_put, heard)
         try:

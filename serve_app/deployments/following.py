@@ -47,7 +47,7 @@ async def follow(
 
 
 def quick_exchange(options: ModelOptions) -> Exchange[QuickAnalyzer]:
-    """Give the exchange of the tempo and key networks that answer at once, on the CPU."""
+    """Return the exchange of the tempo and key networks that answer at once, on the CPU."""
 
     async def load(cards: Cards) -> QuickAnalyzer:
         chosen = {role: tuple(of_role) for role, of_role in cards.items()}

@@ -116,9 +116,9 @@ class Keeper:
         return True
 
     async def audited(self) -> bool:
-        """Tell whether the ledger's last audit was clean; the log says what was not."""
+        """Return whether the ledger's last audit was clean; the log says what was not."""
         return not self._mismatch
 
     async def archives(self) -> bool:
-        """Tell whether nobody has to act for the journal to be archived; the log says what."""
+        """Return whether nobody has to act for the journal to be archived; the log says what."""
         return not self._is_stopped

@@ -161,7 +161,7 @@ class ModelServer(Generic[R]):
         self._placements.show(placed)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Give Serve's controller what `QueueDelayPolicy` goes by."""
+        """Return Serve's controller what `QueueDelayPolicy` goes by."""
         (then_s, device_s), now_s = self._measured, time.monotonic()
         self._measured = now_s, self._device_s
         busy = (self._device_s - device_s) / max(now_s - then_s, 1e-3)

@@ -33,7 +33,7 @@ def _assigned(resource: str, otherwise: float) -> float:
 
 
 def replica_device(wanted: str) -> torch.device:
-    """Give the device of this replica.
+    """Return the device of this replica.
 
     Args:
         wanted: The setting: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.

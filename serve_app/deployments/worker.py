@@ -110,7 +110,7 @@ class AnalysisWorker:
             self._fetch_places.release()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Give Serve's controller what `QueueDelayPolicy` goes by: the wait in the lanes."""
+        """Return Serve's controller what `QueueDelayPolicy` goes by: the wait in the lanes."""
         standings = (await self._jobs.standings())["analyse"]
         oldest_s = max((lane.oldest_wait_s for lane in standings), default=0.0)
         return {BACKLOG: oldest_s, BUSY: self._n_running / self._n_slots}

@@ -48,17 +48,17 @@ class NewAsset:
 
 
 def is_asset_id(text: str) -> bool:
-    """Tell whether ``text`` has the form of an asset id."""
+    """Return whether ``text`` has the form of an asset id."""
     return ID_PATTERN.fullmatch(text) is not None
 
 
 def asset_object_key(owner: str, asset_id: str) -> str:
-    """Give the object key of an asset; the owner's name is hex, so that any name is a key."""
+    """Return the object key of an asset; the owner's name is hex, so that any name is a key."""
     return f"assets/{owner.encode().hex()}/{asset_id}"
 
 
 def parse_object_key(key: str) -> tuple[str, str]:
-    """Give owner and asset id of an asset's object key.
+    """Return owner and asset id of an asset's object key.
 
     Raises:
         ValueError: Not such a key.

@@ -127,7 +127,7 @@ def from_fields(known: Mapping[str, Any]) -> TrackIdentity:
 
 
 def fields_of_ids(texts: Sequence[str]) -> dict[str, object]:
-    """Give the fields that hold some identifiers.
+    """Return the fields that hold some identifiers.
 
     Raises:
         BadRequestError: One is not an identifier, is of both Apple and Deezer, or of no platform

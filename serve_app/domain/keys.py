@@ -66,7 +66,7 @@ class KeyInfo:
 
 
 def checksum(text: str) -> str:
-    """Give the CRC-32 of ``text`` as six base62 digits.
+    """Return the CRC-32 of ``text`` as six base62 digits.
 
     References:
         GitHub, "Behind GitHub's new authentication token formats" (2021).
@@ -87,7 +87,7 @@ def new_key(is_test: bool = False) -> str:
 
 
 def is_well_formed(key: str) -> bool:
-    """Tell whether ``key`` has the written form of a key, checksum included."""
+    """Return whether ``key`` has the written form of a key, checksum included."""
     if KEY_PATTERN.fullmatch(key) is None:
         return False
     return key[-CHECKSUM_LENGTH:] == checksum(key[:-CHECKSUM_LENGTH])

@@ -54,7 +54,7 @@ class RedactedRecord(logging.LogRecord):
             self.exc_info = (kind, kind(self.exc_text), None)
 
     def getMessage(self) -> str:  # noqa: N802  the name of logging
-        """Give the message; arguments that are no text may write a secret too."""
+        """Return the message; arguments that are no text may write a secret too."""
         return redact(super().getMessage())
 
 

@@ -61,7 +61,7 @@ class Tiers:
         self._by_name = {name: Tier(name=name, **row) for name, row in table.items()}
 
     def __getitem__(self, name: str) -> Tier:
-        """Give the tier of that name or alias; KeyError when there is none."""
+        """Return the tier of that name or alias; KeyError when there is none."""
         return self._by_name[ALIASES.get(name, name)]
 
     def __iter__(self) -> Iterator[Tier]:
@@ -74,5 +74,5 @@ class Tiers:
         return tuple(self._by_name[name] for name in ORDER)
 
     def first_with(self, feature: str) -> Tier:
-        """Give the smallest tier whose boolean ``feature`` is true."""
+        """Return the smallest tier whose boolean ``feature`` is true."""
         return next(tier for tier in self if getattr(tier, feature) is True)

@@ -178,7 +178,7 @@ def parse_track_id(text: str) -> TrackId | AmbiguousTrackId:
 
 
 def readings(text: str) -> list[TrackId]:
-    """Give the identifiers that a text may be: one, or two of bare digits.
+    """Return the identifiers that a text may be: one, or two of bare digits.
 
     Raises:
         InvalidTrackIdError: None of the forms.

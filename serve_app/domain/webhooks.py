@@ -36,7 +36,7 @@ def secret_of(pepper: str, account: str, salt: str) -> str:
 
 
 def sign(secret: str, message_id: str, timestamp_s: int, body: bytes) -> str:
-    """Give the value of the ``webhook-signature`` header.
+    """Return the value of the ``webhook-signature`` header.
 
     Raises:
         ValueError: Not a secret of ours.

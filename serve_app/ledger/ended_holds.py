@@ -40,7 +40,7 @@ async def forget_ended(store: Store) -> int:
 
 
 def ended_at(batch: bytes) -> int:
-    """Give the Unix milliseconds of a batch."""
+    """Return the Unix milliseconds of a batch."""
     return int(batch.partition(b" ")[0])
 
 

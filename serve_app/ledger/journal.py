@@ -148,7 +148,7 @@ class Journal:
         self._store = store
 
     def tags(self, account: str | None = None) -> list[str]:
-        """Give the hash tag of an account's shard, or of all shards."""
+        """Return the hash tag of an account's shard, or of all shards."""
         keys = self._store.keys
         if account is not None:
             return [keys.tag(account)]
@@ -171,7 +171,7 @@ class Journal:
             pass
 
     async def entries(self, account: str) -> list[JournalEntry]:
-        """Give the entries of an account that are still in the stream, oldest first."""
+        """Return the entries of an account that are still in the stream, oldest first."""
         return [
             entry
             async for page in self.pages(self._store.keys.tag(account))

@@ -154,7 +154,7 @@ class Ledger:
         return Charge(charged, balance)
 
     async def void(self, account: str, hold_id: str) -> Balance:
-        """Give a hold back whole.
+        """Return a hold back whole.
 
         Raises:
             HoldClosedError: It was committed, reaped, or never existed.
@@ -199,7 +199,7 @@ class Ledger:
         return reaped
 
     async def reap(self, account: str, hold_id: str) -> bool:
-        """Give one hold back if its deadline has passed; a job's hold is left to its job."""
+        """Return one hold back if its deadline has passed; a job's hold is left to its job."""
         answer, _ = await self._operations.do(HoldOperation(REAP, account, hold_id))
         return answer == "OK"
 
@@ -244,7 +244,7 @@ class Ledger:
         return Charge(int(credits), balance)
 
     async def balance(self, account: str, tier: str | None = None) -> Balance:
-        """Give the account as it is now; with ``tier``, its grant is brought up to date.
+        """Return the account as it is now; with ``tier``, its grant is brought up to date.
 
         Raises:
             ServiceUnavailableError: The ledger is away.

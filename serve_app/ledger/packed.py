@@ -64,7 +64,7 @@ def unpack_account(packed: bytes) -> AccountState:
 
 
 def unpack_hold(packed: bytes) -> tuple[str, int]:
-    """Give state and cost of a packed hold."""
+    """Return state and cost of a packed hold."""
     state, _, rest = packed.partition(b"\0")
     return state.decode(), int(HOLD_COST.unpack_from(rest)[0])
 

@@ -18,7 +18,7 @@ INTENTS_BATCH = 100
 
 
 def opened_at(intent_id: str) -> int:
-    """Give the Unix milliseconds at which an intent was opened; 0 for those of 0.1."""
+    """Return the Unix milliseconds at which an intent was opened; 0 for those of 0.1."""
     *_, moment, _ = intent_id.split("_")
     return int(moment) if moment.isdecimal() else 0
 
@@ -65,7 +65,7 @@ class Topups:
         return keys.shard(keys.tag(account), "j")
 
     async def status(self, account: str) -> TopupStatus | None:
-        """Give settings and state; None if it was never set up."""
+        """Return settings and state; None if it was never set up."""
         names = ("th", "pack", "price", "cap", "on", "intent", "fails", "off")
         counts = ("month", "spent", "iprice")
         key = self._store.keys.topup(account)
@@ -85,7 +85,7 @@ class Topups:
         )
 
     async def open_intents(self) -> list[PaymentIntent]:
-        """Give the open intents of all accounts, oldest first within a shard."""
+        """Return the open intents of all accounts, oldest first within a shard."""
         keys = self._store.keys
         tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
         found = await self._store.ask(

@@ -184,7 +184,7 @@ class Dataset:
             dataset.create_scalar_index(KEY, "BTREE")
 
     def _has_unindexed(self, dataset: "lance.LanceDataset") -> bool:
-        """Tell whether whole fragments came that no index knows, as after an import."""
+        """Return whether whole fragments came that no index knows, as after an import."""
         unindexed = dataset.count_rows()
         if dataset.describe_indices():
             unindexed = dataset.stats.index_stats(f"{KEY}_idx")["num_unindexed_rows"]

@@ -48,7 +48,7 @@ class Edit:
     embedded: Embedded | None = None
 
     def apply(self, track: LibraryTrack | None) -> LibraryTrack | None:
-        """Give the track after the change."""
+        """Return the track after the change."""
         changed = self.change(track)
         if changed is not None and self.embedded is not None:
             changed = with_model(changed, self.embedded.model)

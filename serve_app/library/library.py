@@ -138,7 +138,7 @@ class Library:
             yield
 
     def _news(self, fragment: "lance.LanceFragment") -> Iterable[dict[str, object]]:
-        """Give the rows of a fragment, unless all are known: joined fragments bring nothing new."""
+        """Yield a fragment's rows unless all are known: joined fragments bring nothing new."""
         known = fragment.to_table(columns=["track_id", "revision"]).to_pylist()
         if self._view.knows((row["track_id"], row["revision"]) for row in known):
             return

@@ -32,7 +32,7 @@ class Measures:
 
 
 def measures_of(track: LibraryTrack) -> Measures:
-    """Give the measures of a track."""
+    """Return the measures of a track."""
     who = track.identity
     if track.analysis is None:
         return Measures(who.tempo, who.key, who.mode, who.duration_s)

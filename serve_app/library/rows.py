@@ -118,7 +118,7 @@ def model_term(model: str) -> str:
 
 
 def terms_of(identity: TrackIdentity, file: TrackFile) -> list[str]:
-    """Give what a track goes by: its identifiers, and the bytes of a file."""
+    """Return what a track goes by: its identifiers, and the bytes of a file."""
     terms = [str(one) for one in identity.ids()]
     if file.content_sha256 is not None:
         terms.append(content_term(file.content_sha256))

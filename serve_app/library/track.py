@@ -64,7 +64,7 @@ class TrackFile:
 
     @classmethod
     def of_asset(cls, asset: AssetRecord) -> "TrackFile":
-        """Give an asset as a file of a track."""
+        """Return an asset as a file of a track."""
         return cls(Place.ASSET, asset.asset_id, asset.sha256, size_bytes=asset.size_bytes)
 
 
@@ -122,7 +122,7 @@ class LibraryTrack:
     revision: int = 0
 
     def files_with(self, file: TrackFile) -> tuple[TrackFile, ...]:
-        """Give the files with one more, which takes the place of an earlier one at its location."""
+        """Return the files with one more, which replaces an earlier one at its location."""
         return (*(one for one in self.files if one.location != file.location), file)
 
 
@@ -132,7 +132,7 @@ def new_track_id() -> str:
 
 
 def stamped(track: LibraryTrack, revision: int) -> LibraryTrack:
-    """Give a track as it is stored now."""
+    """Return a track as it is stored now."""
     now = datetime.now(UTC)
     return replace(track, added_at=track.added_at or now, changed_at=now, revision=revision)
 

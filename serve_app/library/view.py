@@ -141,7 +141,7 @@ class View:
         return sorted(set(fragments) - here)
 
     def knows(self, revisions: Iterable[tuple[str, int]]) -> bool:
-        """Tell whether all these tracks are here in that revision or a later one."""
+        """Return whether all these tracks are here in that revision or a later one."""
         connection = self._connection()
         return all(
             connection.execute(

@@ -80,7 +80,7 @@ def wait_deployed() -> bool:
 
 
 def last_line(trace: str) -> str:
-    """Give the error that a traceback ends with."""
+    """Return the error that a traceback ends with."""
     return trace.strip().rpartition("\n")[2]
 
 

@@ -114,7 +114,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     limit_s: float = START_LIMIT_S,
 ) -> LocalRedis:
-    """Give a Redis for ``role``: the one at ``url`` if given, else one started in ``data_dir``.
+    """Return a Redis for ``role``: the one at ``url`` if given, else one started in ``data_dir``.
 
     A server that already runs on the folder is used again. The process is not a child to wait for:
     it goes on when the caller ends, until ``stop``.
@@ -235,7 +235,7 @@ def choose_address(folder: Path, socket_name: str) -> tuple[str, tuple[str, ...]
 
 
 def free_port(wanted: int | None = None) -> int:
-    """Give the wanted loopback port if it can be had, else another.
+    """Return the wanted loopback port if it can be had, else another.
 
     New ones lie below those that systems give to outgoing connections (from 32768 on Linux, RFC
     6056), which would take the port while the server is down.
@@ -251,7 +251,7 @@ def free_port(wanted: int | None = None) -> int:
 
 
 def read_pid_file(folder: Path) -> tuple[int, str] | None:
-    """Give process id and address of the server that was last started on ``folder``."""
+    """Return process id and address of the server that was last started on ``folder``."""
     try:
         pid, address, *_ = (folder / PID_FILE).read_text(encoding="utf-8").split()
         return int(pid), address
@@ -260,7 +260,7 @@ def read_pid_file(folder: Path) -> tuple[int, str] | None:
 
 
 def find_running(folder: Path) -> LocalRedis | None:
-    """Give the server that runs on ``folder``, if its pid file tells of a living one.
+    """Return the server that runs on ``folder``, if its pid file tells of a living one.
 
     The file may tell of another's, as that of a folder which was copied while its server ran.
     """
@@ -271,7 +271,7 @@ def find_running(folder: Path) -> LocalRedis | None:
 
 
 def works_in(pid: int, folder: Path) -> bool:
-    """Tell whether a process lives, and its working directory is this, as Redis has its data's."""
+    """Return whether a process lives and works in this folder, as Redis does in its data's."""
     try:
         return Path(f"/proc/{pid}/cwd").samefile(folder)
     except OSError:
@@ -279,7 +279,7 @@ def works_in(pid: int, folder: Path) -> bool:
 
 
 def find_abandoned(data_dir: Path) -> dict[str, int]:
-    """Give the servers, name to pid, that run in a folder though what started them was killed.
+    """Return the servers, name to pid, that run in a folder though what started them was killed.
 
     An older afa did not note what that was. It was the server's parent, and init took its place.
     """
@@ -296,7 +296,7 @@ def find_abandoned(data_dir: Path) -> dict[str, int]:
 
 
 def answers(address: str) -> bool:
-    """Tell whether a server answers PING with anything but an error at ``address``."""
+    """Return whether a server answers PING with anything but an error at ``address``."""
     url = urlsplit(address)
     is_unix = url.scheme == "unix"
     try:
@@ -313,7 +313,7 @@ def answers(address: str) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process exists and is not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -20,7 +20,7 @@ class NoClusterError(RuntimeError):
 
 
 def installed() -> dict[str, str]:
-    """Give the versions that matter of the interpreter that runs this."""
+    """Return the versions that matter of the interpreter that runs this."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -57,7 +57,7 @@ def versions_by_node() -> Mapping[str, Mapping[str, str]]:
 
 
 def ask_nodes() -> dict[str, dict[str, str]]:
-    """Give what `versions_by_node` gives, for as long as Ray waits."""
+    """Return what `versions_by_node` gives, for as long as Ray waits."""
     ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     ask = ray.remote(num_cpus=0)(installed)
     asked = {

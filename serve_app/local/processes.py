@@ -34,7 +34,7 @@ class Listener:
 
 
 def birth(pid: int) -> str | None:
-    """Give what no other process has in common with a living one, and no clock changes.
+    """Return what no other process has in common with a living one, and no clock changes.
 
     That is the boot of the machine, and how many ticks after it the process started; field 22 of
     proc(5).
@@ -48,7 +48,7 @@ def birth(pid: int) -> str | None:
 
 
 def descendants(pid: int) -> dict[str, int]:
-    """Give the living descendants of a process, as ``name-pid`` to pid; none if it has ended."""
+    """Return the living descendants of a process, as ``name-pid`` to pid; none if it has ended."""
     try:
         children = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -67,7 +67,7 @@ def is_started_by_afa(pid: int) -> bool:
 
 
 def name_of(process: psutil.Process) -> str:
-    """Give the name that it was started by, or gave itself."""
+    """Return the name that it was started by, or gave itself."""
     try:
         words = " ".join(process.cmdline()).split()
         return Path(words[0]).name if words else process.name()
@@ -76,7 +76,7 @@ def name_of(process: psutil.Process) -> str:
 
 
 def listeners(pids: Iterable[int]) -> list[Listener]:
-    """Give the ports that these processes hold open; a process of another user tells none."""
+    """Return the ports that these processes hold open; a process of another user tells none."""
     found = set()
     for pid in pids:
         try:
@@ -90,12 +90,12 @@ def listeners(pids: Iterable[int]) -> list[Listener]:
 
 
 def raylets() -> list[int]:
-    """Give the processes on this machine that each make it a node of Ray."""
+    """Return the processes on this machine that each make it a node of Ray."""
     return [one.pid for one in psutil.process_iter() if name_of(one) == "raylet"]
 
 
 def rays() -> list[int]:
-    """Give all processes of Ray on this machine."""
+    """Return all processes of Ray on this machine."""
     started = {pid for raylet in raylets() for pid in descendants(raylet).values()}
     named = {one.pid for one in psutil.process_iter() if name_of(one).startswith(RAYS)}
     return sorted(started | named)

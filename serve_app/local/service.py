@@ -310,7 +310,7 @@ class LocalService:
         self._keys = asyncio.run(self._issued_keys())
 
     async def _issued_keys(self) -> dict[str, str]:
-        """Give one key per tier, owned by ``local-<tier>``; those of an earlier run stay valid."""
+        """Return a key per tier, owned by ``local-<tier>``; those of an earlier run stay valid."""
         path = self._files.data_dir / "keys.json"
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
         store = connect(os.environ["AFA_REDIS_URL"], shards=self._settings.ledger_shards)
@@ -332,7 +332,7 @@ class LocalService:
 
 
 def metrics_url() -> str:
-    """Give the page on which Ray shows the metrics of this machine to Prometheus."""
+    """Return the page on which Ray shows the metrics of this machine to Prometheus."""
     import ray
 
     (node,) = ray.nodes()  # type: ignore[no-untyped-call]

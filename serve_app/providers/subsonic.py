@@ -93,7 +93,7 @@ class Subsonic:
         self._http.close()
 
     def songs(self) -> Iterator[Song]:
-        """Give all songs, album by album.
+        """Yield all songs, album by album.
 
         Raises:
             SubsonicError: The server is away, refuses the login, or does not speak the API.
@@ -133,12 +133,12 @@ class Subsonic:
 
 
 def token_login(user: str, password: str, salt: str | None = None) -> dict[str, str]:
-    """Give the parameters of a login by token."""
+    """Return the parameters of a login by token."""
     salt = salt or secrets.token_hex(8)
     token = hashlib.md5(f"{password}{salt}".encode(), usedforsecurity=False).hexdigest()
     return {"u": user, "t": token, "s": salt}
 
 
 def plain_login(user: str, password: str) -> dict[str, str]:
-    """Give the parameters of a login by password, in hexadecimal digits as servers read it."""
+    """Return the parameters of a login by password, in hexadecimal digits as servers read it."""
     return {"u": user, "p": f"enc:{password.encode().hex()}"}

@@ -29,7 +29,7 @@ def charge_id(request_id: str, sha256: str) -> str:
 
 
 def attempt_id(name: str, attempt: int) -> str:
-    """Give the id of the hold of an attempt, from 0."""
+    """Return the id of the hold of an attempt, from 0."""
     return f"{name}:{attempt}" if attempt else name
 
 
@@ -116,7 +116,7 @@ class Charging:
             return Hold(name, attempt, cost, balance, is_paid=False)
 
     async def _attempt_after(self, caller: Caller, name: str, attempt: int) -> int:
-        """Give the next attempt that has not ended unpaid, as far as one read shows."""
+        """Return the next attempt that has not ended unpaid, as far as one read shows."""
         following = range(attempt + 1, attempt + 1 + ATTEMPTS_AT_ONCE)
         ids = [attempt_id(name, number) for number in following]
         states = await self._ledger.hold_states(caller.account, ids)

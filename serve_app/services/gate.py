@@ -26,7 +26,7 @@ RETRY_AFTER_S = 5
 
 
 def share_of(limit: int, tier: str = "") -> int:
-    """Give how many of so many one owner may have: a quarter, on its own machine all."""
+    """Return how many of so many one owner may have: a quarter, on its own machine all."""
     return limit if tier == LOCAL else max(1, limit // 4)
 
 

@@ -142,7 +142,7 @@ class LibraryService:
         return track
 
     async def cover(self, caller: Caller, track_id: str) -> Cover:
-        """Give the picture that a file of a track carries.
+        """Return the picture that a file of a track carries.
 
         Raises:
             TrackNotFoundError: There is no such track, or no file at hand has one.
@@ -156,14 +156,14 @@ class LibraryService:
         raise TrackNotFoundError(NO_COVER)
 
     def named(self, caller: Caller, artist: str, title: str) -> LibraryTrack:
-        """Give the track of that artist and title, however they are spelt; raises as `get`."""
+        """Return the track of that artist and title, however they are spelt; raises as `get`."""
         hits = self._library.named(artist, title, visible_to(caller.owner))
         if not hits:
             raise TrackNotFoundError(NO_TRACK)
         return self.get(caller, hits[0].track_id)
 
     def of_item(self, caller: Caller, item_id: str, server: str | None) -> tuple[LibraryTrack, str]:
-        """Give the track that a media server calls so, and that server.
+        """Return the track that a media server calls so, and that server.
 
         Args:
             caller: Who asks.
@@ -191,7 +191,7 @@ class LibraryService:
     async def of_artist(
         self, caller: Caller, artist: str, server: str | None
     ) -> tuple[list[LibraryTrack], str]:
-        """Give the analysed tracks of an artist that a media server has, and that server.
+        """Return the analysed tracks of an artist that a media server has, and that server.
 
         Args:
             caller: Who asks.
@@ -223,7 +223,7 @@ class LibraryService:
         return tracks, server
 
     def server(self, asked: str | None) -> str:
-        """Give the media server that is meant: the one asked for, or the only one.
+        """Return the media server that is meant: the one asked for, or the only one.
 
         Raises:
             TrackNotFoundError: None of that name, or none at all, is linked.

@@ -49,7 +49,7 @@ class Matcher:
                 self._by_name[text_key(who.artist, who.title)].append(track)
 
     def find(self, song: Song) -> tuple[LibraryTrack | None, Way]:
-        """Give the track that a song is, and how it was found, or why not."""
+        """Return the track that a song is, and how it was found, or why not."""
         ways: dict[Way, Callable[[], Sequence[LibraryTrack]]] = {
             "path": lambda: self._at(song.path or ""),
             "mbid": lambda: self._by_mbid.get(song.mbid or "", ()),

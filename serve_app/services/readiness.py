@@ -28,7 +28,7 @@ class Readiness:
         self._lock = asyncio.Lock()
 
     async def check(self) -> dict[str, str]:
-        """Give each part's state: `ok` or what is wrong; at most a second old."""
+        """Return each part's state: `ok` or what is wrong; at most a second old."""
         async with self._lock:
             if time.monotonic() - self._checked_at >= CACHE_S:
                 states = await asyncio.gather(*(self._run(p) for p in self._probes.values()))

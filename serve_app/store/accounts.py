@@ -169,13 +169,13 @@ class Accounts:
         return caller
 
     async def owners(self) -> list[str]:
-        """Give the names of all owners, sorted; every key of the store is looked at."""
+        """Return the names of all owners, sorted; every key of the store is looked at."""
         names = await self._store.names(self._store.keys.any_owner)
         # A name has no colon; what has one more part is the owner's list of keys.
         return sorted(name.rpartition(":")[2] for name in names if name.count(":") == 2)
 
     async def tier_of(self, owner: str) -> str | None:
-        """Give the name of an owner's tier; None for an unknown owner."""
+        """Return the name of an owner's tier; None for an unknown owner."""
         tier = await self._store.command("HGET", self._store.keys.owner(owner), "tier")
         return None if tier is None else str(tier.decode())
 
@@ -260,7 +260,7 @@ class Accounts:
         await self._bus.publish(KEY_EVENTS, owner)
 
     async def list(self, owner: str) -> list[KeyInfo]:
-        """Give all keys of an owner, oldest first, ended ones too."""
+        """Return all keys of an owner, oldest first, ended ones too."""
         listed = await self._store.command("HGETALL", self._store.keys.owner_keys(owner))
         pairs = (
             listed.items()

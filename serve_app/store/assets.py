@@ -66,7 +66,7 @@ class Assets:
         return self._store.keys.asset(owner, "e"), self._store.keys.asset(owner, "b")
 
     async def stored_bytes(self, owner: str) -> int:
-        """Give how many bytes the owner's living assets have; the same bytes count once."""
+        """Return how many bytes the owner's living assets have; the same bytes count once."""
         return int(await self._store.run("asset_usage", [*self._usage_keys(owner)], []))
 
     async def get(self, owner: str, asset_id: str) -> AssetRecord | None:
@@ -137,12 +137,12 @@ class Assets:
         return found
 
     async def of_track(self, owner: str, track: str) -> AssetRecord | None:
-        """Give the asset that its owner linked to a recording."""
+        """Return the asset that its owner linked to a recording."""
         found = await self._store.command("GET", self._store.keys.asset(owner, "t", track))
         return None if found is None else await self.get(owner, found.decode())
 
     async def due(self) -> list[tuple[str, str]]:
-        """Give owner and id of expired assets whose bytes are still to be deleted."""
+        """Return owner and id of expired assets whose bytes are still to be deleted."""
         seconds, micros = await self._store.command("TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         keys = self._store.keys

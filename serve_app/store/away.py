@@ -41,7 +41,7 @@ class Silence:
         self._away = Away(clock)
 
     def limit_s(self, timeout_s: float) -> float:
-        """Give how long a call may wait that would otherwise wait ``timeout_s``."""
+        """Return how long a call may wait that would otherwise wait ``timeout_s``."""
         return timeout_s if self._away.is_over else SILENT_TIMEOUT_S
 
     def was_met(self, limit_s: float) -> None:

@@ -103,7 +103,7 @@ class Bus:
 
 
 def is_cancelled() -> bool:
-    """Tell whether this task was asked to end.
+    """Return whether this task was asked to end.
 
     Until Python 3.12, asyncio.wait_for, which the client uses, may swallow the exception itself
     (python/cpython#86296).

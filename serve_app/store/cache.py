@@ -44,11 +44,11 @@ class Cache:
         return reply if isinstance(reply, bytes) else None
 
     def is_away(self) -> bool:
-        """Tell whether a command has just failed, so that a miss may be none."""
+        """Return whether a command has just failed, so that a miss may be none."""
         return not self._away.is_over
 
     async def get(self, space: str, key: str) -> bytes | None:
-        """Give what was stored; None for a miss."""
+        """Return what was stored; None for a miss."""
         found = await self._try("GET", self._name(space, key))
         outcome = "away" if self.is_away() else "miss" if found is None else "hit"
         CACHE_READS.record(1, space=space, outcome=outcome)

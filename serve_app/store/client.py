@@ -86,7 +86,7 @@ Args = Sequence[str | bytes | int | float]
 
 
 def says_unavailable(message: str) -> bool:
-    """Tell whether an error reply means that the server cannot do its work at the moment.
+    """Return whether an error reply means that the server cannot do its work at the moment.
 
     Args:
         message: As redis-py words it; of a pipeline ``Command # 2 (SET a b) of pipeline caused
@@ -97,7 +97,7 @@ def says_unavailable(message: str) -> bool:
 
 
 def says_something(answer: Any) -> bool:
-    """Tell whether there is anything behind a key that was asked, as `ask.lua` does."""
+    """Return whether there is anything behind a key that was asked, as `ask.lua` does."""
     if isinstance(answer, list):
         return any(part is not None for part in answer)
     return answer not in (None, 0)
@@ -130,7 +130,7 @@ class Store:
         self._turns = asyncio.Semaphore(MAX_CALLS)
 
     def script(self, name: str) -> Script:
-        """Give the script of that name."""
+        """Return the script of that name."""
         found = self._scripts.get(name)
         if found is None:
             found = self._scripts[name] = compose(name, self._clock, self._source)
@@ -278,7 +278,7 @@ class Store:
         }
 
     async def names(self, pattern: str, timeout_s: float = 30.0) -> list[str]:
-        """Give the names of all keys that match, of every shard: for operators, never for requests.
+        """Return the names of all matching keys of every shard: for operators, never for requests.
 
         Raises:
             ServiceUnavailableError: Not all were seen in time.
@@ -291,7 +291,7 @@ class Store:
         return await self.guard(found(), timeout_s)
 
     async def now_ms(self) -> int:
-        """Give the time that the role's scripts go by, in Unix milliseconds."""
+        """Return the time that the role's scripts go by, in Unix milliseconds."""
         return int(await self.run("now", []))
 
     async def refuse_half_restored(self) -> None:
@@ -332,7 +332,7 @@ class Store:
             )
 
     async def ping(self) -> bool:
-        """Tell whether the role answers."""
+        """Return whether the role answers."""
         try:
             await self.command("PING")
         except ServiceUnavailableError:
@@ -365,12 +365,12 @@ class Store:
 
 
 def from_ms(stamp: int) -> datetime:
-    """Give the UTC moment of a stamp of the scripts: Unix milliseconds."""
+    """Return the UTC moment of a stamp of the scripts: Unix milliseconds."""
     return datetime.fromtimestamp(stamp / 1000, UTC)
 
 
 def is_same_server(url: str, other: str) -> bool:
-    """Tell whether two addresses lead to one server, whatever user and database they name."""
+    """Return whether two addresses lead to one server, whatever user and database they name."""
     places = [
         parts.path if parts.scheme == "unix" else (parts.hostname, parts.port or DEFAULT_PORT)
         for parts in (urlsplit(url), urlsplit(other))

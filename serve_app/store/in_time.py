@@ -39,7 +39,7 @@ _own = threading.local()
 
 
 def waited_s() -> float:
-    """Give the seconds for which this thread was ready to run and had no processor.
+    """Return the seconds for which this thread was ready to run and had no processor.
 
     The second figure of its ``schedstat`` (Documentation/scheduler/sched-stats of Linux); 0 where
     the system does not tell.

@@ -82,16 +82,16 @@ class Keyspace:
         self.shards = shards
 
     def shard_of(self, account: str) -> int:
-        """Give the shard of an account (CRC-16/XMODEM, the one of Redis Cluster)."""
+        """Return the shard of an account (CRC-16/XMODEM, the one of Redis Cluster)."""
         return binascii.crc_hqx(account.encode(), 0) % self.shards
 
     def tag(self, account: str) -> str:
-        """Give the hash tag of an account."""
+        """Return the hash tag of an account."""
         return self.shard_tag(self.shard_of(account))
 
     @staticmethod
     def shard_tag(shard: int) -> str:
-        """Give the hash tag of a shard."""
+        """Return the hash tag of a shard."""
         return f"{{c{shard:03d}}}"
 
     def balance(self, account: str) -> str:

@@ -51,7 +51,7 @@ class Place:
     switch: str
 
     def files(self, folder: Path) -> Iterator[Path]:
-        """Give the files to publish, the switch last."""
+        """Yield the files to publish, the switch last."""
         switch = folder / self.name / self.switch
         if not switch.exists():
             return
@@ -64,7 +64,7 @@ class Place:
 
 
 def digest_of(path: Path) -> str:
-    """Give the SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -140,7 +140,7 @@ class Mirror:
         return generation_of(listing)
 
     def generations(self) -> tuple[str, str]:
-        """Give the generation that is published and the one that is here, "" where there is none.
+        """Return the generation that is published and the one that is here, "" where there is none.
 
         Raises:
             ServiceUnavailableError: The store is away.
@@ -222,7 +222,7 @@ class Mirror:
 
 
 def is_there(path: Path, entry: dict[str, Any]) -> bool:
-    """Tell whether a file is what the listing says."""
+    """Return whether a file is what the listing says."""
     is_as_long = path.exists() and path.stat().st_size == entry["bytes"]
     return is_as_long and digest_of(path) == entry["sha256"]
 

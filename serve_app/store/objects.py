@@ -296,7 +296,7 @@ class ObjectStore:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Tell whether what lies there is something else: a pipe would keep its reader waiting."""
+    """Return whether what lies there is something else: a pipe would keep its reader waiting."""
     try:
         return not S_ISREG(path.stat().st_mode)
     except OSError:

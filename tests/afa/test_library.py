@@ -66,7 +66,7 @@ def test_importing_it_is_quick_and_loads_no_network() -> None:
     heavy = ("torch", "transformers", "ray", "fastapi", "pydantic", "matplotlib")
 
     def imported(what: str) -> tuple[float, str]:
-        """Give the seconds of a processor that it takes, and what of the heavy is loaded then."""
+        """Return the seconds of a processor that it takes, and what of the heavy is loaded then."""
         code = f"import sys, time, {what}; "
         code += f"print(time.process_time(), [name for name in {heavy} if name in sys.modules])"
         line = [sys.executable, "-c", code]

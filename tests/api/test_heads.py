@@ -49,7 +49,7 @@ def _bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """Give the body of the next answer."""
+    """Return the body of the next answer."""
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200")
     return await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))

@@ -13,7 +13,7 @@ from tests.api.described import described_app
 
 
 def models(base: type[RequestModel] = RequestModel) -> Iterator[type[RequestModel]]:
-    """Give all bodies, and what they hold."""
+    """Yield all bodies, and what they hold."""
     for model in base.__subclasses__():
         yield model
         yield from models(model)

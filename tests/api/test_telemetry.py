@@ -47,7 +47,7 @@ def lines(written: io.StringIO) -> list[dict[str, str]]:
 
 
 async def of_jobs(written: io.StringIO, n: int) -> list[dict[str, str]]:
-    """Give the lines of ``n`` ended attempts: workers write them behind the answer."""
+    """Return the lines of ``n`` ended attempts: workers write them behind the answer."""
     while len(found := [line for line in lines(written) if "job_id" in line]) < n:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return found

@@ -28,7 +28,7 @@ from tests.data.synthetic_music import chord
 def said(
     *chords: tuple[float, int, int], bass: int | None = None, sure: float = 0.8
 ) -> list[Chord]:
-    """Give chords from one second to the next: (end, root, mode)."""
+    """Return chords from one second to the next: (end, root, mode)."""
     starts = [0.0, *(end for end, *_ in chords)]
     return [
         Chord(start, end - start, root, mode, root if bass is None else bass, sure)

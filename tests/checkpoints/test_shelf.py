@@ -74,7 +74,7 @@ async def test_what_is_too_large_is_refused_and_spoils_nothing(counted: Counted)
 
 
 async def started(task: "asyncio.Task[str]") -> bool:
-    """Give a task time; tell whether it is done."""
+    """Return a task time; tell whether it is done."""
     await asyncio.sleep(0.05)
     return task.done()
 

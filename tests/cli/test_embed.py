@@ -85,7 +85,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def alone(folder: Path, seconds: int) -> tuple[dict[str, Any], list[float]]:
-    """Give attributes and embedding of a whole track that is run by itself."""
+    """Return attributes and embedding of a whole track that is run by itself."""
     chosen = read_profile(folder / "serve.yaml").models
     model_dir = folder / "models"
     cards = choose_cards(known_cards(model_dir), "permissive", chosen)

@@ -155,7 +155,7 @@ def operations() -> set[str]:
 
 
 def operation_of(sent: str, known: set[str]) -> str:
-    """Give the operation of a request; a path that is written out goes before one with an id."""
+    """Return the operation of a request; a path that is written out goes before one with an id."""
     patterns = sorted(known, key=lambda one: one.count("{"))
     return next(one for one in patterns if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), sent))
 

@@ -142,20 +142,20 @@ class Load:
         )
 
     def failures(self) -> list[Answer]:
-        """Give what the service owes: neither answered nor refused in its words."""
+        """Return what the service owes: neither answered nor refused in its words."""
         return [one for one in self.answers if not one.how.isdecimal() or one.how == "500"]
 
     def refused(self) -> list[Answer]:
-        """Give what was not done: failures, and what was told to come again."""
+        """Return what was not done: failures, and what was told to come again."""
         return [one for one in self.answers if one.how not in ("200", "202", "429")]
 
     def last_failure_s(self, since_s: float) -> float:
-        """Give after how many seconds the last request failed or was refused; 0 where none was."""
+        """Return after how many seconds the last request failed or was refused; 0 if none was."""
         late = [one.at_s + one.took_s for one in self.refused()]
         return max([0.0, *(at - since_s for at in late if at > since_s)])
 
     def client(self) -> httpx.Client:
-        """Give what asks with the key."""
+        """Return what asks with the key."""
         return httpx.Client(
             headers={"Authorization": f"Bearer {self.key}"},
             timeout=httpx.Timeout(60, connect=2),
@@ -163,7 +163,7 @@ class Load:
 
 
 def is_ours(answer: httpx.Response) -> bool:
-    """Tell whether a failure has the body of all errors."""
+    """Return whether a failure has the body of all errors."""
     try:
         return set(answer.json()) >= ERROR_FIELDS
     except ValueError:

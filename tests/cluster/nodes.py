@@ -37,7 +37,7 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--aof-load-truncat
 
 
 def environment_file() -> dict[str, str]:
-    """Give what the shipped file sets on every node."""
+    """Return what the shipped file sets on every node."""
     lines = (REPOSITORY / "deploy" / "afa.env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
@@ -269,7 +269,7 @@ class Cluster:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def application(self) -> dict[str, Any]:
-        """Give what Serve says of the application."""
+        """Return what Serve says of the application."""
         told: dict[str, Any] = self.asked("/api/serve/applications/")["applications"].get("afa", {})
         return told
 

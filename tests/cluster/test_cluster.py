@@ -40,7 +40,7 @@ PYTHON_PROXY = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_THROUGHPUT_OPTIMIZE
 
 
 def profile(**jobs: float) -> dict[str, Any]:
-    """Give the shipped Serve file with the default checkpoints; no GPU is needed for them."""
+    """Return the shipped Serve file with the default checkpoints; no GPU is needed for them."""
     content: dict[str, Any] = yaml.safe_load(
         (REPOSITORY / "configs" / "serve.gpu.yaml").read_text()
     )

@@ -18,7 +18,7 @@ SERVE_FILE = REPOSITORY / "configs" / "serve.gpu.yaml"
 
 
 def lines_of(name: str) -> dict[str, str]:
-    """Give the variables of an environment file."""
+    """Return the variables of an environment file."""
     text = (DEPLOY / name).read_text()
     return dict(line.split("=", 1) for line in text.splitlines() if re.match(r"[A-Z]", line))
 
@@ -147,7 +147,7 @@ def test_settings_that_cannot_be_taken_stop_what_comes_next(
 
 
 def pods() -> list[dict[str, Any]]:
-    """Give the templates of the pods on Kubernetes: the head's, and the workers'."""
+    """Return the templates of the pods on Kubernetes: the head's, and the workers'."""
     service = next(yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text()))
     cluster = service["spec"]["rayClusterConfig"]
     return [one["template"] for one in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]

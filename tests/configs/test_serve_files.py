@@ -38,7 +38,7 @@ def test_serve_accepts_the_file_and_the_builder_its_arguments(name: str) -> None
 
 
 def paths_of(value: Any) -> Iterator[str]:
-    """Give what a configuration names as ``module:attribute``."""
+    """Yield what a configuration names as ``module:attribute``."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in {"import_path", "policy_function"}:
@@ -155,7 +155,7 @@ def test_the_cluster_file_is_valid() -> None:
 
 
 def nodes_of(file: str) -> dict[str, tuple[dict[str, float], int, int]]:
-    """Give the nodes of a cluster's file: resources of one, fewest and most of it."""
+    """Return the nodes of a cluster's file: resources of one, fewest and most of it."""
     if file == "cluster.yaml":
         kinds = load(REPOSITORY / file)["available_node_types"]
         return {
@@ -176,7 +176,7 @@ def nodes_of(file: str) -> dict[str, tuple[dict[str, float], int, int]]:
 
 
 def asked(rows: Sequence[dict[str, Any]], bound: str) -> Iterator[tuple[str, float, float]]:
-    """Give every replica of a rolling upgrade: its kind of node, GPUs and CPUs.
+    """Yield every replica of a rolling upgrade: its kind of node, GPUs and CPUs.
 
     Args:
         rows: The deployments of a Serve file.

@@ -98,7 +98,7 @@ def in_python(container: str, code: str, *words: str) -> str:
 
 
 def state_of(container: str) -> dict[str, Any]:
-    """Give what the service says of itself; nothing as long as it does not."""
+    """Return what the service says of itself; nothing as long as it does not."""
     ask = "import httpx; print(httpx.get('http://127.0.0.1:8000/readyz').text)"
     done = subprocess.run(
         [*PROGRAM, "exec", container, "python", "-c", ask],

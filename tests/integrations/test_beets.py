@@ -85,7 +85,7 @@ class Beets:
         return done
 
     def rows(self, fields: str) -> list[str]:
-        """Give these fields of every item, in the order of their paths."""
+        """Return these fields of every item, in the order of their paths."""
         return self("ls", "-f", fields, "path+").stdout.splitlines()
 
 

@@ -32,7 +32,7 @@ def archive() -> Iterator[Archive]:
 
 
 async def archived(kept: Archive) -> list[JournalEntry]:
-    """Give all entries of an archive, by shard and time."""
+    """Return all entries of an archive, by shard and time."""
     segments = [segment for listed in (await kept.segments()).values() for segment in listed]
     calls = [call for segment in segments for call in await kept.read(segment)]
     return [entry for call in calls for entry in call.entries]

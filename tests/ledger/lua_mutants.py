@@ -92,7 +92,7 @@ class Mutant:
         return f"{self.file}:{self.line}: {self.before.strip()}  =>  {self.after.strip()}"
 
     def source(self, name: str) -> str:
-        """Give a file's text, with the change if it is the one."""
+        """Return a file's text, with the change if it is the one."""
         text = lua_source(name)
         if name != self.file:
             return text
@@ -102,7 +102,7 @@ class Mutant:
 
 
 def files() -> list[str]:
-    """Give every script and library but the clock, which tests replace."""
+    """Return every script and library but the clock, which tests replace."""
     return sorted(set(lua_files()) - ELSEWHERE)
 
 

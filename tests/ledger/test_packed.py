@@ -14,7 +14,7 @@ LUA_TYPES = {"c1": "c", "d": "d", "s": "s", "H": "H", "B": "B"}
 
 
 def lua_types(script: str, constant: str) -> list[str]:
-    """Give the types of a layout that a script declares, in Python's letters."""
+    """Return the types of a layout that a script declares, in Python's letters."""
     found = re.search(rf"^local {constant} = '<(\w+)'$", lua_source(script), re.MULTILINE)
     assert found is not None
     return [LUA_TYPES[letter] for letter in re.findall(r"[a-zA-Z]\d*", found[1])]

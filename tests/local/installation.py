@@ -156,7 +156,7 @@ class Before:
 
 
 async def furnish(stores: Stores) -> Before:
-    """Give the quiet account something of everything."""
+    """Return the quiet account something of everything."""
     for owner in BUSY:
         await stores.accounts.issue(owner, "pro")
     key = (await stores.accounts.issue(QUIET, "pro")).key

@@ -163,7 +163,7 @@ def test_a_server_that_a_full_disk_keeps_from_its_pid_file_is_not_left_behind(
 
 
 def servers_on(folder: Path) -> list[int]:
-    """Give the living servers that work in a folder."""
+    """Return the living servers that work in a folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -113,7 +113,7 @@ def _wait_for(run: "subprocess.Popen[bytes]", data: Path, n: int) -> dict[str, d
 
 
 def _made_at(data: Path) -> dict[str, datetime]:
-    """Give every file that the library has, and when its track was heard."""
+    """Return every file that the library has, and when its track was heard."""
     if not (data / "library").exists():
         return {}
     library = Library((data / "library").as_uri(), data / "judge")

@@ -40,7 +40,7 @@ def can_confine() -> bool:
 
 @contextmanager
 def confined() -> Iterator[Path]:
-    """Give a control group with a node's share; what runs in it ends with the block."""
+    """Yield a control group with a node's share; what runs in it ends with the block."""
     group = GROUPS / f"afa-{secrets.token_hex(4)}"
     group.mkdir()
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
@@ -149,7 +149,7 @@ def each_confined(pids: list[str]) -> Iterator[None]:
 
 
 def family(pid: int) -> Iterator[int]:
-    """Give a process and all below it."""
+    """Yield a process and all below it."""
     yield pid
     for kids in Path(f"/proc/{pid}/task").glob("*/children"):
         for kid in kids.read_text().split():

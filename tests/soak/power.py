@@ -46,7 +46,7 @@ ENTRY = struct.Struct("=QQ")
 
 
 def has_compiler() -> bool:
-    """Tell whether the shim can be built here."""
+    """Return whether the shim can be built here."""
     return shutil.which("cc") is not None
 
 
@@ -123,7 +123,7 @@ class Victim:
 
 
 def append_only_file(folder: Path) -> Path:
-    """Give the file that a ledger's Redis appends to: its only one, from Redis 7 on its newest."""
+    """Return the file that Redis appends to: its only one, or the newest from Redis 7 on."""
     place = folder / "redis-ledger"
     found = [*place.glob("appendonly.aof"), *place.glob("appendonlydir/*.incr.aof")]
     return max(found, key=lambda path: (len(path.name), path.name))

@@ -288,7 +288,7 @@ class Town:
             server.stop()
 
     def environment(self, data_dir: str = "none") -> dict[str, str]:
-        """Give the settings of an installation on the primary, or of one in a folder."""
+        """Return the settings of an installation on the primary, or of one in a folder."""
         settings = {
             "AFA_DATA_DIR": str(self.folder / data_dir),
             "AFA_JOURNAL_STORE": str(self.journal),
@@ -419,7 +419,7 @@ Said = tuple[tuple[int, ...], dict[str, tuple[int, int]], list[int | None]]
 
 
 def seen(packed: bytes | None) -> tuple[int, ...]:
-    """Give what the ledger says of an account, in the order of `told`."""
+    """Return what the ledger says of an account, in the order of `told`."""
     if packed is None:
         return (0,) * 8
     state = unpack_account(packed)
@@ -432,7 +432,7 @@ def seen(packed: bytes | None) -> tuple[int, ...]:
 def told(
     customer: Customer,
 ) -> tuple[tuple[int, ...], dict[str, tuple[int, int]], list[int | None]]:
-    """Give what the oracle says: the account, its open holds, its automatic top-up."""
+    """Return what the oracle says: the account, its open holds, its automatic top-up."""
     account = (
         *(customer.grant, customer.packs, customer.debt, customer.below_since, customer.month),
         *(customer.granted, customer.lookups, customer.held),

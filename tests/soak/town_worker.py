@@ -89,7 +89,7 @@ class Clerk:
 
 
 def read_log(path: Path) -> tuple[Counter[str], dict[str, Any]]:
-    """Give how often each operation was sent, and the answers.
+    """Return how often each operation was sent, and the answers.
 
     A last line that is torn, or still being written, counts as sent and as no answer.
     """

@@ -51,12 +51,12 @@ def rich_tiers() -> Tiers:
 
 
 def some_work(name: str = "song.wav") -> AnalysisJob:
-    """Give work that tells itself from other work by a name."""
+    """Return work that tells itself from other work by a name."""
     return AnalysisJob(FileSource(name), max_audio_s=60, max_bytes=1000)
 
 
 def stamp_ms(*moment: int) -> int:
-    """Give a UTC moment as Unix milliseconds."""
+    """Return a UTC moment as Unix milliseconds."""
     return int(datetime(*moment, tzinfo=UTC).timestamp() * 1000)
 
 
@@ -90,13 +90,13 @@ class Setting:
         assert report.mismatches == ()
 
     async def lines(self) -> list[tuple[str, str, int, int, int]]:
-        """Give kind, id and deltas of the account's journal."""
+        """Return kind, id and deltas of the account's journal."""
         entries = await self.journal.entries(ACCOUNT)
         return [(e.kind, e.entry_id, e.grant, e.packs, e.debt) for e in entries]
 
 
 def buckets(balance: Balance) -> tuple[int, int, int]:
-    """Give grant, packs and debt."""
+    """Return grant, packs and debt."""
     return balance.grant, balance.packs, balance.debt
 
 

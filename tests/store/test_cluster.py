@@ -101,7 +101,7 @@ def launch(home: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Tell whether it is this process that answers, and not another that has taken its port."""
+    """Return whether it is this process that answers, and not another that has taken its port."""
     with Redis(port=port) as node:
         wait_for(lambda: process.poll() is not None or node.ping())
         return process.poll() is None and node.info("server")["process_id"] == process.pid

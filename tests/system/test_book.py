@@ -83,7 +83,7 @@ class Reader:
             (own / name).symlink_to(service / name)
 
     def type(self, command: str) -> str:
-        """Give what a command prints."""
+        """Return what a command prints."""
         command = command.replace(NOMINAL_URL, self._url)
         if assigned := ASSIGNMENT.fullmatch(command):
             self._environment[assigned[1]] = self._print(assigned[2]).strip()
@@ -91,7 +91,7 @@ class Reader:
         return self._tidy(self._print(command))
 
     def run(self, code: str) -> str:
-        """Give what a piece of Python prints."""
+        """Return what a piece of Python prints."""
         printed = io.StringIO()
         with (
             redirect_stdout(printed),
@@ -134,14 +134,14 @@ class Reader:
 
 
 def commands(session: str) -> Iterator[tuple[str, str]]:
-    """Give the commands of a block and what is printed after each."""
+    """Yield the commands of a block and what is printed after each."""
     for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
         command, _, printed = part.partition("\n")
         yield command, printed
 
 
 def played(reader: Reader, block: re.Match[str]) -> str:
-    """Give a block as it is when it has been run."""
+    """Return a block as it is when it has been run."""
     if block["session"] is not None:
         lines = "".join(f"$ {line}\n{reader.type(line)}" for line, _ in commands(block["session"]))
         return f"```console\n{lines}```"

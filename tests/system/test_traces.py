@@ -31,7 +31,7 @@ def trace_of(collector: Collector, trace_id: str) -> list[Seen]:
 
 
 def is_whole(spans: list[Seen]) -> bool:
-    """Tell whether the job's stages are told, and batches of every deployment up to the request."""
+    """Return whether the job's stages and batches of every deployment are in the trace."""
     by_id = {span.span_id: span for span in spans}
     root = next((span.name for span in spans if not span.parent_id), "")
     chains = [above(span, by_id) for span in spans if span.name in ("job", "batch")]

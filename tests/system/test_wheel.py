@@ -61,7 +61,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the scripts of an environment that has the wheel, and the dependencies of this one."""
+    """Return the scripts of an environment that has the wheel, and the dependencies of this one."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")

@@ -239,7 +239,7 @@ def try_all(models: Iterable[CheckpointModel]) -> None:
 
 
 def noise(n_windows: int, length: int) -> Tensor:
-    """Give windows of noise, the same every time, float32 ``[n_windows, length]``."""
+    """Return windows of noise, the same every time, float32 ``[n_windows, length]``."""
     return LEVEL * torch.randn(n_windows, length, generator=torch.Generator().manual_seed(0))
 
 

@@ -27,7 +27,7 @@ class CompiledFile:
 
     @classmethod
     def of(cls, card: ModelCard, model_dir: Path, device: torch.device) -> "CompiledFile":
-        """Give the file of a checkpoint on a device; other weights, GPU or torch give another.
+        """Return the file of a checkpoint on a device; other weights, GPU or torch give another.
 
         Raises:
             CheckpointError: The checkpoint is absent or damaged.
@@ -38,7 +38,7 @@ class CompiledFile:
         return cls(model_dir / card.model_id / f"compiled-{key}.bin")
 
     def restore(self) -> bool:
-        """Give torch what is kept, before it compiles; tell whether there was something."""
+        """Load what is kept into torch before it compiles; return whether there was anything."""
         try:
             kept = self.path.read_bytes()
         except OSError:

@@ -247,7 +247,7 @@ def _at_tempo(
     pulse: NDArray[np.float32],
     within: TempoRange | None = None,
 ) -> NDArray[np.int64]:
-    """Give the grid if it has the chosen tempo and keeps its level; else decode one that does."""
+    """Return the grid if it has the chosen tempo and keeps its level; else decode one that does."""
     if chosen != tempo:
         return _decode_near(pulse, chosen, _TEMPO_MARGIN, within)
     if not _keeps_level(frames, tempo):
@@ -256,7 +256,7 @@ def _at_tempo(
 
 
 def _keeps_level(frames: NDArray[np.int64], tempo: float) -> bool:
-    """Tell whether next to none of a grid is counted twice or half as fast as the rest.
+    """Return whether next to none of a grid is counted twice or half as fast as the rest.
 
     A player changes the tempo, and hardly ever to the double; what does is the choice between two
     levels that are as good.
@@ -283,7 +283,7 @@ def _decode_once(pulse: NDArray[np.float32], space: BeatSpace | None = None) -> 
 
 
 def _around(tempo: float, margin: float, within: TempoRange | None) -> tuple[float, float]:
-    """Give the tempi about one, in BPM from and to, that lie in a range."""
+    """Return the tempi about one, in BPM from and to, that lie in a range."""
     low, high = tempo / margin, tempo * margin
     return (low, high) if within is None else (max(low, within.low), min(high, within.high))
 

@@ -40,7 +40,7 @@ soundfont.
 
 
 def repeatability(mood: MoodResult) -> dict[str, float]:
-    """Give the confidence of each attribute, 0 to 1, in two decimals.
+    """Return the confidence of each attribute, 0 to 1, in two decimals.
 
     Returns:
         Empty for silence, and where other networks than `NETWORKS` made the attributes; without
@@ -55,7 +55,7 @@ def repeatability(mood: MoodResult) -> dict[str, float]:
 
 
 def evidence(mood: MoodResult, name: str, usual_spread: float) -> tuple[float, ...]:
-    """Give what speaks for an attribute to repeat: the same four things of each.
+    """Return what speaks for an attribute to repeat: the same four things of each.
 
     The spread is weighed with the usual one, which counts as one part: a clip of a single window
     has no spread of its own.
@@ -66,5 +66,5 @@ def evidence(mood: MoodResult, name: str, usual_spread: float) -> tuple[float, .
 
 
 def chance(weights: Iterable[float], found: Iterable[float]) -> float:
-    """Give the probability of a logistic regression."""
+    """Return the probability of a logistic regression."""
     return 1 / (1 + math.exp(-sum(map(mul, weights, found))))

@@ -80,7 +80,7 @@ _VOCABULARIES = {"musicnn-mtt": MTT, "musicnn-msd-768": MSD}
 
 
 def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
-    """Give the vocabulary of a checkpoint's ``tags``.
+    """Return the vocabulary of a checkpoint's ``tags``.
 
     Raises:
         CardError: Nobody wrote down what its tags are, or not of as many as there are, or two are
@@ -143,7 +143,7 @@ def scores(vocabulary: Vocabulary, probabilities: Tensor) -> dict[str, float]:
 
 
 def calibrated_tags(vocabulary: Vocabulary, probabilities: Tensor) -> list[MoodTag]:
-    """Give the tags that stand out, by falling score and under their common names."""
+    """Return the tags that stand out, by falling score and under their common names."""
     rated = scores(vocabulary, probabilities).items()
     return merge_tags([MoodTag(name, value) for name, value in rated])
 

@@ -188,7 +188,7 @@ def find_chords(
 
 
 def _edges(beats_s: Sequence[float], duration_s: float) -> NDArray[np.float64]:
-    """Give where chords may change: the beats, and steps where there are none for long."""
+    """Return where chords may change: the beats, and steps where there are none for long."""
     inside = [beat for beat in beats_s if 0.0 < beat < duration_s]
     whole = [0.0, *inside, duration_s]
     edges: list[float] = []
@@ -230,7 +230,7 @@ def _chord(
 
 
 def _confidence(probability: float) -> float:
-    """Give the share of chords of such a mean probability that are right."""
+    """Return the share of chords of such a mean probability that are right."""
     p = min(max(probability, 1e-6), 1.0 - 1e-6)
     log_odds = _RIGHT_BIAS + _RIGHT_SLOPE * math.log(p / (1.0 - p))
     return 1.0 / (1.0 + math.exp(-log_odds))

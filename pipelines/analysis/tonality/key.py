@@ -144,7 +144,7 @@ def stretch_in_tune(samples: Tensor, tuning_cents: float, start: int, length: in
 
 
 def _rate_in_tune(tuning_cents: float) -> int:
-    """Give the rate that samples are taken to have, so that they are in tune at `SAMPLE_RATE`."""
+    """Return the rate that samples are taken to have, so that they are in tune at `SAMPLE_RATE`."""
     rate: int = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
     return rate
 

@@ -24,17 +24,17 @@ CAMELOT = (
 
 
 def pitch_class(key: int) -> str | None:
-    """Give the name of a pitch class, C = 0 … B = 11, in sharps; None when it is unknown."""
+    """Return the name of a pitch class, C = 0 … B = 11, in sharps; None when it is unknown."""
     return PITCH_CLASSES[key] if 0 <= key <= 11 else None
 
 
 def mode_name(mode: int) -> str | None:
-    """Give ``major`` for 1 and ``minor`` for 0; None when it is unknown."""
+    """Return ``major`` for 1 and ``minor`` for 0; None when it is unknown."""
     return MODES[mode] if mode in (0, 1) else None
 
 
 def camelot(key: int, mode: int) -> str:
-    """Give the Camelot name of a key, or "" when key or mode is unknown.
+    """Return the Camelot name of a key, or "" when key or mode is unknown.
 
     Args:
         key: Pitch class, C = 0 … B = 11.
@@ -46,7 +46,7 @@ def camelot(key: int, mode: int) -> str:
 
 
 def quality(mode: int) -> str | None:
-    """Give ``maj`` for 1 and ``min`` for 0; None when there is no chord."""
+    """Return ``maj`` for 1 and ``min`` for 0; None when there is no chord."""
     return QUALITIES[mode] if mode in (0, 1) else None
 
 

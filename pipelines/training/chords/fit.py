@@ -134,7 +134,7 @@ def moved(chords: NDArray[np.int8], up: int) -> NDArray[np.int64]:
 
 
 def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
-    """Give the mean loss of logits ``[…, 25]`` against ``[…]``; a root alone may be either chord.
+    """Return the mean loss of logits ``[…, 25]`` against ``[…]``; a root alone may be either chord.
 
     Where the chord is unknown nothing is learnt.
     """
@@ -151,7 +151,7 @@ def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
 
 
 def taught_loss(logits: Tensor, taught: Tensor) -> Tensor:
-    """Give the mean loss of logits ``[…, 25]`` against the teacher's ``[…, 37]``."""
+    """Return the mean loss of logits ``[…, 25]`` against the teacher's ``[…, 37]``."""
     rows = logits.log_softmax(-1)
     either = torch.logaddexp(rows[..., :12], rows[..., 12:24]) - np.log(2.0)
     told = torch.cat([rows[..., :NO_CHORD], either, rows[..., NO_CHORD:]], dim=-1)
@@ -212,7 +212,7 @@ class ChordTrainer:
 
 
 def score_clips(network: ChordNetwork, clips: Sequence[ChordClip]) -> float:
-    """Give the share of frames with a known chord whose likeliest chord is right."""
+    """Return the share of frames with a known chord whose likeliest chord is right."""
     right, known = 0, 0
     for clip in clips:
         with torch.inference_mode():

@@ -40,7 +40,7 @@ class TaughtChords:
     basses: NDArray[np.float32]
 
     def around(self, times_s: NDArray[np.float64]) -> "TaughtChords":
-        """Give means over frames of the chord network, with their middles at these times.
+        """Return means over frames of the chord network, with their middles at these times.
 
         They begin and end with frames of the teacher, so up to 12 ms beside.
         """

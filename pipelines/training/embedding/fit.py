@@ -60,7 +60,7 @@ def fit(
 
 
 def _whitening(standard: Values, ridge: float) -> Values:
-    """Give what makes the scatter within tracks round, and the mean energy of a stretch 1."""
+    """Return what makes the scatter within tracks round, and the mean energy of a stretch 1."""
     n_tracks, n_parts, n = standard.shape
     inside = (standard - standard.mean(axis=1, keepdims=True)).reshape(-1, n)
     within = inside.T @ inside / (n_tracks * (n_parts - 1))

@@ -39,7 +39,7 @@ class Track:
 
 
 def tracks_of(package: str, root: Path, seed: int) -> list[Track]:
-    """Give a package's audio files below ``root`` in a drawn order, each content once."""
+    """Return a package's audio files below ``root`` in a drawn order, each content once."""
     files = sorted(path for path in root.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
     Random(f"{seed} {package}").shuffle(files)  # noqa: S311
     tracks: dict[str, Track] = {}
@@ -74,7 +74,7 @@ def hear_package(
 
 
 def hear(track: Track, step: EmbeddingStep, plan: EmbeddingPlan) -> Rows | None:
-    """Give the evidence ``[n_parts, N]`` of a track's stretches, the first one unaltered.
+    """Return the evidence ``[n_parts, N]`` of a track's stretches, the first one unaltered.
 
     None where the file is no music: too short or too long, silent or unreadable.
     """
@@ -104,7 +104,7 @@ def hear(track: Track, step: EmbeddingStep, plan: EmbeddingPlan) -> Rows | None:
 
 
 def evidence(step: EmbeddingStep, waveform: Waveform) -> Rows | None:
-    """Give what a step's networks say, side by side, ``[N]``; None of silence."""
+    """Return what a step's networks say, side by side, ``[N]``; None of silence."""
     prepared = step.prepare(bring(waveform, CPU))
     if not prepared.windows:
         return None
@@ -116,7 +116,7 @@ def evidence(step: EmbeddingStep, waveform: Waveform) -> Rows | None:
 
 
 def load_evidence(folder: Path) -> dict[str, Rows]:
-    """Give the rows of every track that was heard, by its key.
+    """Return the rows of every track that was heard, by its key.
 
     Raises:
         PlanError: A file of them is damaged.

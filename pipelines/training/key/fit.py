@@ -145,7 +145,7 @@ class _Heads(nn.Module):
 
 
 def key_targets() -> Tensor:
-    """Give each key's target ``[24, 24]``: most on itself, a little on its neighbours."""
+    """Return each key's target ``[24, 24]``: most on itself, a little on its neighbours."""
     targets = torch.zeros(24, 24)
     for key in range(24):
         tonic, minor = key % 12, key // 12
@@ -216,7 +216,7 @@ class KeyTrainer:
 
 
 def score_clips(network: KeyNetwork, clips: Sequence[KeyClip]) -> float:
-    """Give the mean MIREX weighted score on whole clips that have a key; NaN without one."""
+    """Return the mean MIREX weighted score on whole clips that have a key; NaN without one."""
     scores = []
     for clip in clips:
         if clip.key == UNKNOWN_KEY:

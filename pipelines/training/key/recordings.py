@@ -97,7 +97,7 @@ class KeyEar:
         return HeardRecording(bands, _with_those_around(evidence))
 
     def _evidence(self, stretch: Tensor) -> NDArray[np.float64]:
-        """Give the log-odds of the keys ``[24]``."""
+        """Return the log-odds of the keys ``[24]``."""
         n, behind = len(stretch), max(self._chroma.spec.length, self._chords.spec.length)
         padded = torch.cat([stretch, torch.zeros(behind)])
         rows = forward_windows(self._chroma, self._chroma.grid.windows(padded, n), _BATCH)

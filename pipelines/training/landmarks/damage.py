@@ -68,7 +68,7 @@ def with_sound(samples: Mono, other: Mono, snr_db: float) -> Mono:
 
 
 def coloured_noise(n: int, exponent: float, rng: np.random.Generator) -> Mono:
-    """Give noise ``[n]`` whose power falls as frequency to ``exponent``: 0 is white, 1 pink."""
+    """Return noise ``[n]`` whose power falls as frequency to ``exponent``: 0 is white, 1 pink."""
     hz = np.maximum(np.fft.rfftfreq(n, 1 / SAMPLE_RATE), _FLATTEST_HZ)
     spectrum = np.fft.rfft(rng.standard_normal(n)) * (hz / _FLATTEST_HZ) ** (-exponent / 2)
     return np.asarray(np.fft.irfft(spectrum, n), np.float32)

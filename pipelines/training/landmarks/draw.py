@@ -99,7 +99,7 @@ class Passages:
 def places(
     landmarks: Fingerprint, offset: float, speed: float, n_frames: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give where a passage's landmarks lie in a clip of it.
+    """Return where a passage's landmarks lie in a clip of it.
 
     Args:
         landmarks: Of the track.

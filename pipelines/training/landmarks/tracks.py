@@ -36,11 +36,11 @@ class LandmarkTrack:
     landmarks: Fingerprint
 
     def stretch(self, start: int, length: int) -> NDArray[np.float32]:
-        """Give some samples, float32 ``[length]``, full scale ±1."""
+        """Return some samples, float32 ``[length]``, full scale ±1."""
         return np.divide(self.samples[start : start + length], _FULL_SCALE, dtype=np.float32)
 
     def loud_starts(self, length: int) -> NDArray[np.int64]:
-        """Give where stretches of so many samples begin, a frame apart, that are not too quiet.
+        """Return where stretches of so many samples begin, a frame apart, that are not too quiet.
 
         Returns:
             int64 ``[S]``, in samples; empty for a track that is shorter, or silent.

@@ -184,7 +184,7 @@ def _measure(stream: Any, part: Any, metre: Any) -> ParsedScore:
 
 
 def _beat_quarters(numerator: int, denominator: int) -> float:
-    """Give a beat's length in quarters."""
+    """Return a beat's length in quarters."""
     if denominator == 8 and numerator % 3 == 0 and numerator > 3:
         return 1.5
     return 0.5 if denominator == 8 else 4 / denominator

@@ -150,7 +150,7 @@ def _script(
 
 
 def _chords(harmony: Harmony, seconds: dict[int, int], n: int) -> list[ChordSpan]:
-    """Give the chords; a second one begins on the third beat, of which bars of four are sure."""
+    """Return the chords; a second one begins on the third beat, of which bars of four are sure."""
     bars = harmony.spans(n)
     chords: list[ChordSpan] = []
     for bar, chord in enumerate(bars):
@@ -201,7 +201,7 @@ def _piece(
 
 
 def _beats(bar: float, metre: tuple[int, int]) -> tuple[int, float, float]:
-    """Give beats in a bar of `bar` quarters, a beat's quarters, and what its tempo is scaled by."""
+    """Return beats in a bar of `bar` quarters, a beat's quarters, and the scale of its tempo."""
     if abs(bar - round(bar)) > 0.01:
         raise UnusableError("a bar is no whole number of quarters")
     if metre == (6, 8) and bar in {3, 6}:

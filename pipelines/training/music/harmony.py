@@ -107,7 +107,7 @@ class Harmony:
         return (self.tonic + self.chords[bar].degree) % 12
 
     def spans(self, beats_per_bar: float) -> list[ChordSpan]:
-        """Give the chords bar by bar."""
+        """Return the chords bar by bar."""
         return [
             ChordSpan(
                 bar * beats_per_bar, (bar + 1) * beats_per_bar, self.root(bar), tuple(chord.tones)

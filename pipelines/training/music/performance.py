@@ -152,7 +152,7 @@ def _played(
     ends: NDArray[np.float64],
     duration_s: float,
 ) -> list[Note]:
-    """Give each note its second, a player's inexactness and touch."""
+    """Give each note its second, with a player's inexactness and touch."""
     jitters = [0.0] if piece.is_electronic else [0.0, 0.003, 0.006, 0.012]
     jitter = rng.choice([0.004, 0.008, 0.015] if piece.is_expressive else jitters)
     bias = {channel: rng.gauss(0, 0.004) if jitter else 0.0 for channel in range(EFFECTS + 1)}

@@ -110,6 +110,6 @@ class Sheet:
 
 
 def regular(n_bars: int, beats_per_bar: int) -> tuple[list[float], list[float]]:
-    """Give beats and downbeats of equal bars."""
+    """Return beats and downbeats of equal bars."""
     beats = [float(i) for i in range(n_bars * beats_per_bar)]
     return beats, beats[::beats_per_bar]

@@ -100,7 +100,7 @@ def play_drums(
 def _stroke(
     kind: str, kit: dict[str, tuple[Path, ...]] | None, rng: Random, noise: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Give one stroke, peak 1."""
+    """Return one stroke, peak 1."""
     if kit and kind in kit:
         stroke = _sample(rng.choice(kit[kind]))
     else:

@@ -132,7 +132,7 @@ def _write(fluid: ctypes.CDLL, synthesiser: int, sides: NDArray[np.float32]) -> 
 def _events(
     notes: Sequence[Note], pedal_s: Sequence[float]
 ) -> list[tuple[float, str, int, int, int]]:
-    """Give (second, kind, channel, pitch, velocity) in order; at one moment ends come first."""
+    """Return (second, kind, channel, pitch, velocity) in order; at one moment ends come first."""
     events = []
     for start, end, channel, pitch, velocity in notes:
         events.append((start, 1, "on", channel, pitch, velocity))

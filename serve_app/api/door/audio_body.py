@@ -32,12 +32,12 @@ CODINGS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip"
 
 
 def is_json(content_type: str) -> bool:
-    """Tell whether a Content-Type is JSON's."""
+    """Return whether a Content-Type is JSON's."""
     return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
 def is_short(request: Request) -> bool:
-    """Tell whether a body says itself that it is JSON, and no longer than ours may be.
+    """Return whether a body says itself that it is JSON, and no longer than ours may be.
 
     In chunks it may be of any length, whichever it says.
     """
@@ -81,7 +81,7 @@ def check_coding(request: Request) -> None:
 
 
 def place_of(request: Request) -> AbstractContextManager[None]:
-    """Give the place that the body takes while it comes.
+    """Return the place that the body takes while it comes.
 
     Entering it raises `ConcurrencyError` and `ServiceUnavailableError`, see `BodyPlaces`.
     """

@@ -28,14 +28,14 @@ HOW_TO_AUTHENTICATE = "or write it into the address: http://x:afa_live_…@HOST/
 
 
 def is_from_here(request: Request) -> bool:
-    """Tell whether a request comes from this machine, and through no proxy."""
+    """Return whether a request comes from this machine, and through no proxy."""
     if request.client is None or any(name in request.headers for name in FORWARDED):
         return False
     return is_loopback(request.client.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address, not a name, is this machine's own."""
+    """Return whether an address, not a name, is this machine's own."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -43,13 +43,13 @@ def is_loopback(host: str) -> bool:
 
 
 def is_headerless(request: Request) -> bool:
-    """Tell whether a request is of a program that cannot send the header."""
+    """Return whether a request is of a program that cannot send the header."""
     is_of_a_page = any(name in request.headers for name in OF_A_PAGE)
     return request.scope["path"].startswith(MOUNT) and not is_of_a_page
 
 
 def key_without_header(request: Request) -> str | None:
-    """Give the key that was sent by HTTP Basic: the password, or the name where there is none."""
+    """Return the key that was sent by HTTP Basic: the password, or the name where there is none."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic" or not is_headerless(request):
         return None
@@ -61,7 +61,7 @@ def key_without_header(request: Request) -> str | None:
 
 
 def is_named_local(request: Request) -> bool:
-    """Tell whether a request names this machine by `localhost` or a loopback number."""
+    """Return whether a request names this machine by `localhost` or a loopback number."""
     try:
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     except ValueError:
@@ -70,7 +70,7 @@ def is_named_local(request: Request) -> bool:
 
 
 async def local_user(request: Request, services: ApiServices) -> Caller | None:
-    """Give whoever runs afa on this machine to a program on it; None to anybody else.
+    """Return whoever runs afa on this machine to a program on it; None to anybody else.
 
     Another name that leads to this machine may be the origin of a page, whose requests to it then
     look like those of a program.

@@ -114,7 +114,7 @@ class IdempotentRoute(APIRoute):
 
 
 def named_json(scope: Scope) -> Scope:
-    """Give a request's scope with JSON as its Content-Type, where a route takes nothing else.
+    """Return a request's scope with JSON as its Content-Type, where a route takes nothing else.
 
     Whether it is JSON shows when it is read. No page can misuse that: the key is no cookie.
     """
@@ -184,14 +184,14 @@ async def answer_once(
 
 
 def was_read_for_nothing(request: Request, response: Response) -> bool:
-    """Tell whether an answer was free, of a route that makes no job or asset: those say 20x."""
+    """Return whether an answer was free, of a route that makes no job or asset: those say 20x."""
     is_free = request.state.headers.get("X-Credits-Used") == "0"
     makes_nothing = request.scope["route"].status_code is None
     return is_free and makes_nothing and response.status_code == HTTPStatus.OK
 
 
 def kept_headers(request: Request, response: Response) -> dict[str, str]:
-    """Give what an answer's headers say of it, and not of the moment, as rate limits do.
+    """Return what an answer's headers say of it, and not of the moment, as rate limits do.
 
     Nor of the address: of it each answer says anew what is unknown.
     """
@@ -205,12 +205,12 @@ def kept_headers(request: Request, response: Response) -> dict[str, str]:
 
 
 def hashed(key: str) -> str:
-    """Give a key's name in the table: of one length and alphabet."""
+    """Return a key's name in the table: of one length and alphabet."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def name_of(caller: Caller, key: str, what: str, life: str) -> str:
-    """Give what the ids of holds and jobs derive from.
+    """Return what the ids of holds and jobs derive from.
 
     Args:
         caller: Whose key.
@@ -223,7 +223,7 @@ def name_of(caller: Caller, key: str, what: str, life: str) -> str:
 
 
 def fingerprint(request: Request, body_digest: str, boundary: bytes = b"") -> str:
-    """Give what must be the same for a request to be the same."""
+    """Return what must be the same for a request to be the same."""
     kind = request.headers.get("Content-Type", "")
     what = [request.method, request.url.path, request.url.query]
     what += [kind.replace(boundary.decode("latin-1"), "") if boundary else kind, body_digest]
@@ -231,13 +231,13 @@ def fingerprint(request: Request, body_digest: str, boundary: bytes = b"") -> st
 
 
 def boundary_of(request: Request) -> bytes:
-    """Give the boundary of a multipart form; clients draw a new one for every attempt."""
+    """Return the boundary of a multipart form; clients draw a new one for every attempt."""
     kind, options = parse_options_header(request.headers.get("Content-Type"))
     return options.get(b"boundary", b"") if kind == b"multipart/form-data" else b""
 
 
 def digest_without(boundary: bytes, body: IO[bytes]) -> str:
-    """Give the hash of a spooled form but for its boundary, and rewind it."""
+    """Return the hash of a spooled form but for its boundary, and rewind it."""
     digest, rest = hashlib.sha256(), b""
     while chunk := body.read(READ_BYTES):
         rest = (rest + chunk).replace(boundary, b"")
@@ -281,7 +281,7 @@ async def spool(request: Request, body: IO[bytes], limit_bytes: int, room: int) 
 
 
 def replay(body: IO[bytes]) -> Receive:
-    """Give a spooled body as an ASGI server would."""
+    """Return a spooled body as an ASGI server would."""
     is_over = False
 
     async def receive() -> Message:

@@ -52,7 +52,7 @@ class FormParser(MultiPartParser):
 
 
 def is_form(request: Request) -> bool:
-    """Tell whether a request says that its body is a multipart form."""
+    """Return whether a request says that its body is a multipart form."""
     kind = request.headers.get("content-type", "").partition(";")[0]
     return kind.strip().lower() == "multipart/form-data"
 

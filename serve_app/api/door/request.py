@@ -100,7 +100,7 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def services_of(request: Request) -> ApiServices:
-    """Give the services that this process was built with."""
+    """Return the services that this process was built with."""
     services: ApiServices = request.app.state.services
     return services
 
@@ -234,7 +234,7 @@ Offered = Annotated[Operations, Depends(operations_for)]
 
 
 def request_id(request: Request) -> str:
-    """Give the id that this request's charges derive from: random, or of its Idempotency-Key."""
+    """Return the id that this request's charges derive from: random, or of its Idempotency-Key."""
     if not hasattr(request.state, "request_id"):
         request.state.request_id = new_ulid()
     return str(request.state.request_id)

@@ -69,7 +69,7 @@ MEDIA_TYPE = re.compile(r"[a-z0-9][\w!#$&^.+-]{0,126}/[a-z0-9*][\w!#$&^.+-]{0,12
 
 
 def media_type(request: Request) -> str:
-    """Give the media type that a request names, lower case and without parameters; "" for none."""
+    """Return a request's media type in lower case and without parameters, or ""."""
     named = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return named if MEDIA_TYPE.fullmatch(named) else ""
 
@@ -82,18 +82,18 @@ BEGIN_OF_JSON = (
 
 
 def begins_as_json(head: bytes) -> bool:
-    """Tell whether a body begins with an object, in UTF-8 or marked as another that JSON may be."""
+    """Return whether a body begins with an object, in UTF-8 or another marked encoding of JSON."""
     return head.lstrip().startswith(BEGIN_OF_JSON)
 
 
 def audio_type(request: Request) -> str:
-    """Give the one audio type that a request names; "" for none, and for any, ``audio/*``."""
+    """Return the one audio type that a request names; "" for none, and for any, ``audio/*``."""
     named = media_type(request)
     return named if named.startswith("audio/") and not named.endswith("*") else ""
 
 
 def says_audio(request: Request) -> bool:
-    """Tell whether a request names its body audio, or nothing but bytes."""
+    """Return whether a request names its body audio, or nothing but bytes."""
     named = media_type(request)
     return named.startswith("audio/") or named == OCTETS
 
@@ -174,7 +174,7 @@ class SentAudio:
                 yield SentBody(whole, head)
 
     def _is_json(self, head: bytes) -> bool:
-        """Tell whether a body is JSON: it says so and is no known audio, or it begins so."""
+        """Return whether a body is JSON: it says so and is no known audio, or it begins so."""
         if is_json(self._request.headers.get("content-type", "")):
             return media_type_of(head) == OCTETS or begins_as_json(head)
         return not says_audio(self._request) and begins_as_json(head)
@@ -200,7 +200,7 @@ class SentAudio:
 
 
 def address_of(services: ApiServices, caller: Caller, tier: Tier, url: str) -> AudioAddress:
-    """Give the audio at an address."""
+    """Return the audio at an address."""
     return AudioAddress(services.objects, services.audio_urls, services.bodies, caller, tier, url)
 
 

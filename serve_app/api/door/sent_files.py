@@ -51,7 +51,7 @@ FILES_BODY: dict[str, Any] = {
 async def sent_files(
     request: Request, services: ApiServices, caller: Caller, tier: Tier
 ) -> AsyncIterator[list[SentFile]]:
-    """Give the files of a request while the block runs.
+    """Yield the files of a request while the block runs.
 
     Raises:
         PayloadTooLargeError: All together they are over the tier's upload size.
@@ -94,7 +94,7 @@ def read_names(request: Request, body: bytes) -> FilesInput:
 
 
 def sent_file(named: NamedFile, services: ApiServices, caller: Caller, tier: Tier) -> SentFile:
-    """Give the file that an item of a JSON body names."""
+    """Return the file that an item of a JSON body names."""
     if named.asset_id is not None:
         asset = AudioAsset(services.objects, services.assets, named.asset_id, caller, tier)
         return SentFile(named.asset_id, asset)

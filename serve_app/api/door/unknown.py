@@ -78,7 +78,7 @@ def _unread(model: type[BaseModel], sent: object, place: str = "") -> Iterator[s
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
-    """Give the model of a field's objects, or of those in its list."""
+    """Return the model of a field's objects, or of those in its list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

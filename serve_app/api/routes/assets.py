@@ -66,7 +66,7 @@ def metadata(asset: AssetRecord) -> AssetMetadata:
 
 
 def track_name(text: str | None) -> str | None:
-    """Give the one written form of a track id.
+    """Return the one written form of a track id.
 
     Raises:
         TrackNotFoundError: It is none.

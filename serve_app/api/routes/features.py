@@ -57,7 +57,7 @@ def features_answer(
     asked: str,
     format: str | None,
 ) -> JSONResponse:
-    """Give what was found in the shape that was asked for."""
+    """Return what was found in the shape that was asked for."""
     meta = meta_of(request, found.cache, found.credits_used, found.balance.remaining)
     if format == "spotify":
         spotify = to_spotify(found.features, asked, services.public_url)
@@ -120,7 +120,7 @@ async def features_by_id(
 def slot_body(
     services: ApiServices, slot: Slot, asked: str, format: str | None, *, extended: bool
 ) -> Features | ExtendedFeatures | SpotifyFeatures:
-    """Give a slot in the shape that was asked for."""
+    """Return a slot in the shape that was asked for."""
     if format == "spotify":
         shape = to_extended_spotify if extended else to_spotify
         return shape(slot.features, asked, services.public_url)

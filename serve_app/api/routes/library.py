@@ -87,7 +87,7 @@ KEPT = {"Cache-Control": "private, max-age=3600"}
 
 
 def said_in(body: TrackNames) -> dict[str, object]:
-    """Give the fields of the identity that a body says something of; None where it is null.
+    """Return the fields of the identity that a body says something of; None where it is null.
 
     Raises:
         BadRequestError: One of the identifiers is none.
@@ -178,7 +178,7 @@ async def added_in(
 async def audio_and_file(
     services: ApiServices, caller: Caller, body: LibraryAddRequest
 ) -> tuple[Audio, TrackFile]:
-    """Give the audio that a body names, and how the library remembers where it is.
+    """Return the audio that a body names, and how the library remembers where it is.
 
     Raises:
         AssetNotFoundError: The asset expired, never existed, or is another owner's.

@@ -82,7 +82,7 @@ async def docs(request: Request) -> Response:
 
 @reference.get("/docs/{name}")
 async def docs_file(request: Request, name: str) -> Response:
-    """Give a file of the reference."""
+    """Return a file of the reference."""
     return answer(request, REFERENCE.get(name))
 
 
@@ -94,5 +94,5 @@ async def index(request: Request) -> Response:
 
 @playground.get("/playground/{name}")
 async def playground_file(request: Request, name: str) -> Response:
-    """Give a file of the playground."""
+    """Return a file of the playground."""
     return answer(request, PLAYGROUND.get(name))

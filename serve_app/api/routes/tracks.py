@@ -53,7 +53,7 @@ async def key_bpm(
 
 
 async def identity_of(offered: Operations, caller: Caller, id: str) -> TrackIdentity:
-    """Give who a track is; an own analysed upload is named as the tags of its file do.
+    """Return who a track is; an own analysed upload is named as the tags of its file do.
 
     Raises:
         TrackNotFoundError: Neither.
@@ -76,7 +76,7 @@ async def identity_of(offered: Operations, caller: Caller, id: str) -> TrackIden
 
 
 def named_by_tags(features: TrackFeatures) -> TrackIdentity:
-    """Give who an upload is."""
+    """Return who an upload is."""
     return TrackIdentity(artist=features.artist, title=features.title, source="tags")
 
 
@@ -98,7 +98,7 @@ async def features_of(
     *,
     whole: bool,
 ) -> TrackOrJob:
-    """Give the features of a track by its id, or of an own analysed upload by its job's.
+    """Return the features of a track by its id, or of an own analysed upload by its job's.
 
     Args:
         request: What is answered.
@@ -132,7 +132,7 @@ async def features_of(
 
 
 async def upload_of(offered: Operations, caller: Caller, id: str) -> TrackFeatures | None:
-    """Give what was heard in an own upload, by its job's id; None where there is no such."""
+    """Return what was heard in an own upload, by its job's id; None where there is no such."""
     match = OWN_UPLOAD.fullmatch(id)
     if match is None:
         return None

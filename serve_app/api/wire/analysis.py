@@ -82,7 +82,7 @@ class TrackAnalysis(ExtendedFeatures):
 
 
 def track_analysis(features: TrackFeatures, artist: str, title: str) -> dict[str, Any]:
-    """Give the fields of a `TrackAnalysis` but its ``_meta``."""
+    """Return the fields of a `TrackAnalysis` but its ``_meta``."""
     return extended_fields(features, artist, title) | {
         "beats": [round(beat, 4) for beat in features.beats],
         "bars": bars(features.downbeats, features.duration_s),
@@ -94,7 +94,7 @@ def track_analysis(features: TrackFeatures, artist: str, title: str) -> dict[str
 
 
 def bars(downbeats: Sequence[float], duration_s: float) -> list[Span]:
-    """Give the bars between first beats; the last one ends with the track."""
+    """Return the bars between first beats; the last one ends with the track."""
     ends = [*downbeats[1:], max(duration_s, downbeats[-1])] if downbeats else []
     return [
         Span(start=round(start, 4), duration=round(end - start, 4))

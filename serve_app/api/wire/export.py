@@ -43,7 +43,7 @@ class ExportItem(RequestModel):
     )
 
     def wanted(self) -> Wanted:
-        """Give what the service takes."""
+        """Return what the service takes."""
         return Wanted(self.id, self.location)
 
 

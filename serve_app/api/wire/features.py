@@ -237,7 +237,7 @@ def _canonical(features: TrackFeatures, artist: str, title: str) -> dict[str, An
 
 
 def extended_fields(features: TrackFeatures, artist: str, title: str) -> dict[str, Any]:
-    """Give the fields of `ExtendedFeatures`."""
+    """Return the fields of `ExtendedFeatures`."""
     return _canonical(features, artist, title) | {
         "mix_in": round(features.mix_in_s, 3),
         "mix_out": round(features.mix_out_s, 3),
@@ -268,17 +268,17 @@ def extended_fields(features: TrackFeatures, artist: str, title: str) -> dict[st
 
 
 def to_canonical(features: TrackFeatures, artist: str, title: str) -> Features:
-    """Give the canonical shape."""
+    """Return the canonical shape."""
     return Features(**_canonical(features, artist, title))
 
 
 def to_extended(features: TrackFeatures, artist: str, title: str) -> ExtendedFeatures:
-    """Give the canonical shape with the service's own fields."""
+    """Return the canonical shape with the service's own fields."""
     return ExtendedFeatures(**extended_fields(features, artist, title))
 
 
 def to_analysis(features: TrackFeatures, artist: str = "", title: str = "") -> AnalysisFeatures:
-    """Give the result of an analysis job; the embedding is there if the record has it."""
+    """Return the result of an analysis job; the embedding is there if the record has it."""
     return AnalysisFeatures(
         **extended_fields(features, artist or features.artist, title or features.title),
         beats=[round(beat, 3) for beat in features.beats],
@@ -289,7 +289,7 @@ def to_analysis(features: TrackFeatures, artist: str = "", title: str = "") -> A
 
 
 def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> SpotifyFeatures:
-    """Give Spotify's shape.
+    """Return Spotify's shape.
 
     Args:
         features: The extended record.
@@ -321,7 +321,7 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
 
 
 def first_id(identity: TrackIdentity) -> str:
-    """Give the first identifier that is known, with its platform only where it needs one."""
+    """Return the first identifier that is known, with its platform only where it needs one."""
     known = next(identity.ids(), None)
     if known is None:
         return identity.library_id or ""
@@ -329,7 +329,7 @@ def first_id(identity: TrackIdentity) -> str:
 
 
 def _name_in_links(asked: str) -> str:
-    """Give an id that fits into a path: of an address, or with spaces, what it stands for."""
+    """Return an id that fits into a path: of an address, or with spaces, what it stands for."""
     asked = _OWN_PREFIX.sub("", asked)
     if _PLAIN_ID.fullmatch(asked):
         return asked
@@ -342,7 +342,7 @@ def _name_in_links(asked: str) -> str:
 def to_extended_spotify(
     features: TrackFeatures, track_id: str, base_url: str
 ) -> ExtendedSpotifyFeatures:
-    """Give Spotify's shape with the service's own fields."""
+    """Return Spotify's shape with the service's own fields."""
     own = extended_fields(features, "", "")
     names = ("camelot", "mix_in", "mix_out", "mood_tags", "tempo_confidence", "tempo_alternatives")
     return ExtendedSpotifyFeatures(

@@ -22,7 +22,7 @@ class Form:
     words: str
 
     def check(self, text: str) -> str:
-        """Give the text as it is.
+        """Return the text as it is.
 
         Raises:
             ValueError: It does not match.

@@ -94,7 +94,7 @@ class Filters(RequestModel):
         unlike: list[Seed] | None = None,
         vector: list[float] | None = None,
     ) -> Wanted:
-        """Give what is searched for."""
+        """Return what is searched for."""
         query = TrackQuery(
             tempo_min=self.tempo_min,
             tempo_max=self.tempo_max,
@@ -134,7 +134,7 @@ class SeedBody(RequestModel):
         return self
 
     def seed(self) -> Seed:
-        """Give what a search takes."""
+        """Return what a search takes."""
         return Seed(self.id, self.asset_id, self.job_id, self.weight)
 
 
@@ -171,7 +171,7 @@ class SimilarRequest(Filters):
         return self
 
     def search(self) -> Wanted:
-        """Give what is searched for."""
+        """Return what is searched for."""
         return self.wanted(
             [one.seed() for one in self.seeds], [one.seed() for one in self.unlike], self.embedding
         )

@@ -162,7 +162,7 @@ def analyze(
 def shown(
     stack: ExitStack, as_json: bool, jsonl: Path | None, csv: Path | None, with_embedding: bool
 ) -> Iterator[Show[TrackFeatures]]:
-    """Give what is done with each result; a table is printed where nothing else was asked for."""
+    """Yield what is done with each result; a table is printed where nothing else was asked for."""
 
     def record_of(features: AnalysisFeatures) -> dict[str, Any]:
         left_out = set() if with_embedding else {"embedding", "embedding_model"}
@@ -236,7 +236,7 @@ def together(shows: Iterable[Show[TrackFeatures]]) -> Show[TrackFeatures]:
 
 @contextmanager
 def local_file(source: str) -> Iterator[Path]:
-    """Give a path to the audio, fetched first if it is a URL.
+    """Yield a path to the audio, fetched first if it is a URL.
 
     Raises:
         UrlError: It cannot be fetched.

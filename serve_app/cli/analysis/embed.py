@@ -116,7 +116,7 @@ async def describe(
 
 
 def record_of(described: Described, excerpt: Excerpt | None) -> dict[str, Any]:
-    """Give the line of one file, less its name."""
+    """Return the line of one file, less its name."""
     from pipelines.analysis.tags.presence import with_presence
 
     mood, vector = described

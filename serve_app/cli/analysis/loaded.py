@@ -63,7 +63,7 @@ def start_worker(max_windows: int, config: Path | None, is_partial: bool) -> Non
 
 
 def loaded() -> "LocalAnalyzer":
-    """Give what `start_worker` has loaded in this process.
+    """Return what `start_worker` has loaded in this process.
 
     Raises:
         LoadingError: It could not.

@@ -16,7 +16,7 @@ SOURCES_HELP = "Files, folders or patterns such as '*.flac'; - reads names from 
 
 
 def expanded(arguments: Sequence[str]) -> Iterator[str]:
-    """Give the names that arguments stand for: those on standard input, those that match."""
+    """Yield the names that arguments stand for: those on standard input, those that match."""
     for argument in arguments:
         if not argument:
             fail("one of the names is empty; is a variable unset?")
@@ -29,12 +29,12 @@ def expanded(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def audio_files(arguments: Sequence[str]) -> list[str | Trouble]:
-    """Give the audio files that arguments name."""
+    """Return the audio files that arguments name."""
     return [file for name in expanded(arguments) for file in files_below(name)]
 
 
 def files_below(name: str) -> Iterator[str | Trouble]:
-    """Give the audio files below a folder, by their endings; else what is named, whatever it is."""
+    """Yield the audio files below a folder, by their extensions, or else the named file itself."""
     path = Path(name)
     if path.is_dir():
         root = absolute(path)

@@ -82,7 +82,7 @@ def of_room(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
 
 
 def standing(path: Path) -> Path:
-    """Give the path itself, or what is there of it."""
+    """Return the path itself, or what is there of it."""
     return next(one for one in (path, *path.parents) if one.exists())
 
 

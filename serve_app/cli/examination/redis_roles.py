@@ -60,7 +60,7 @@ class Server:
     ask: Callable[..., Any]
 
     def told(self, *command: str) -> Mapping[str, Any]:
-        """Give what a command tells; nothing where this user may not know."""
+        """Return what a command tells; nothing where this user may not know."""
         try:
             answer: Mapping[str, Any] = self.ask(*command)
         except ResponseError:
@@ -180,7 +180,7 @@ def no_answer(url: str, error: ServiceUnavailableError) -> str:
 
 
 def place_of(url: str) -> str:
-    """Give where a server is, without user and password."""
+    """Return where a server is, without user and password."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return unquote(parts.path)
@@ -189,7 +189,7 @@ def place_of(url: str) -> str:
 
 @contextmanager
 def connected(url: str) -> Iterator[tuple[Store, Callable[[Coroutine[Any, Any, Any]], Any]]]:
-    """Give the store at an address, and what runs its calls.
+    """Yield the store at an address, and what runs its calls.
 
     Raises:
         ValueError: It is no address; the text has nothing of it, as there may be a password in it.
@@ -208,7 +208,7 @@ def connected(url: str) -> Iterator[tuple[Store, Callable[[Coroutine[Any, Any, A
 def servers(
     role: str, store: Store, run: Callable[[Coroutine[Any, Any, Any]], Any]
 ) -> Iterator[Server]:
-    """Give the server of a role, or every primary of its Redis Cluster."""
+    """Yield the server of a role, or every primary of its Redis Cluster."""
 
     def asking(send: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         return lambda *command: run(store.guard(send(*command)))

@@ -50,7 +50,7 @@ def of_shared(settings: Settings) -> Iterator[Finding]:
 
 
 def folder_of(url: str) -> Path | None:
-    """Give the folder that an address names, if it is one."""
+    """Return the folder that an address names, if it is one."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def key_of(path: Path) -> tuple[int, int]:
-    """Give pitch class and mode of a file, -1 where there is no key; raises as the steps do."""
+    """Return pitch class and mode of a file, -1 where there is no key; raises as the steps do."""
     from afa.device import device_here
     from pipelines.analysis import quick
 

@@ -61,7 +61,7 @@ def export(
 
 @contextmanager
 def replaced(file: Path) -> Iterator[Path]:
-    """Give a path beside a file; what is written there takes the file's place, whole.
+    """Yield a path beside a file; what is written there takes the file's place, whole.
 
     Nobody else has that path, and it is short: another export may write the same file, and a
     file's name be as long as names can be. A pipe or a device is written itself, and a link leads

@@ -81,7 +81,7 @@ def write_tags(
 
 @contextmanager
 def _new_beside(path: Path) -> Iterator[Path]:
-    """Give an empty file that nobody else has, under a short name with the ending of another.
+    """Yield an empty file that nobody else has, under a short name with the ending of another.
 
     By the ending mutagen tells formats. What a run that was killed left there goes; whoever runs
     has a lock on its own.

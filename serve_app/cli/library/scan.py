@@ -261,7 +261,7 @@ def listed(places: Sequence[Place]) -> Listed:
 
 
 def being_written(found: Listed, before: Listed, every_s: float) -> set[str]:
-    """Give the locations of what may not be whole yet: changed of late, and since the last look."""
+    """Return the locations of files that may be incomplete: changed lately, since the last look."""
     seen = {one for _, of_place in before for one in of_place}
     of_late_ns = time.time_ns() - int(every_s * 1e9)
     return {

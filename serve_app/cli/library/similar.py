@@ -60,7 +60,7 @@ def similar(
 
 
 def seed_of(library: Library, what: str, config: Path | None) -> LibraryTrack:
-    """Give the library's track of an id or a file, else what is heard in the file."""
+    """Return the library's track of an id or a file, else what is heard in the file."""
     path = Path(what)
     if path.is_file():
         one = listed(path)
@@ -83,7 +83,7 @@ def heard_in(path: Path, config: Path | None) -> LibraryTrack:
 
 
 def named(library: Library, what: str) -> LibraryTrack:
-    """Give the library's track of an id."""
+    """Return the library's track of an id."""
     hits = []
     with suppress(InvalidTrackIdError):
         track_id = parse_track_id(what)
@@ -96,7 +96,7 @@ def named(library: Library, what: str) -> LibraryTrack:
 
 
 def record_of(one: Similar) -> dict[str, Any]:
-    """Give what is told of a track, as `GET /v1/similar/{id}` does."""
+    """Return what is told of a track, as `GET /v1/similar/{id}` does."""
     return {
         "track": track_body(one.track).model_dump(mode="json"),
         "files": [file.location for file in one.track.files],

@@ -74,7 +74,7 @@ class TaggedFile(Protocol):
     """An open file's tags."""
 
     def read(self, tag: Tag) -> str | None:
-        """Give a value; None when it is absent."""
+        """Return a value; None when it is absent."""
         ...
 
     def has(self, tag: Tag) -> bool:
@@ -151,7 +151,7 @@ def open_tags(path: Path) -> TaggedFile:
 
 
 def _ape_beside(path: Path) -> Any:
-    """Give an MP3's sound APEv2 tag, as mp3gain writes one beside ID3; without it, None."""
+    """Return an MP3's sound APEv2 tag, as mp3gain writes one beside ID3; without it, None."""
     from mutagen.apev2 import APEv2, error
 
     try:

@@ -47,7 +47,7 @@ class Wish:
 
 
 def values_of(heard: TrackFeatures, wish: Wish) -> dict[Tag, str]:
-    """Give the values of a track; what is not known of it is left as it is."""
+    """Return the values of a track; what is not known of it is left as it is."""
     key = key_name(heard.key, heard.mode, wish.key_format)
     energy = str(max(1, round(10 * heard.energy)))
     gain_db = REPLAYGAIN_LUFS - heard.loudness_lufs

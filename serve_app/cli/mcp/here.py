@@ -44,11 +44,11 @@ class HereBackend:
         return await asyncio.to_thread(hear)
 
     async def look_up(self, track_id: str) -> Features:
-        """Give the features of a track of the library by its id."""
+        """Return the features of a track of the library by its id."""
         return features_of(await asyncio.to_thread(self._of_id, track_id))
 
     async def look_up_name(self, artist: str, title: str) -> Features:
-        """Give the features of a track of the library by its names."""
+        """Return the features of a track of the library by its names."""
 
         def find() -> LibraryTrack | None:
             self._library.follow()
@@ -96,7 +96,7 @@ class HereBackend:
 
 
 def analysed(track: LibraryTrack | None, name: str) -> LibraryTrack:
-    """Give a track that is there with its analysis.
+    """Return a track that is there with its analysis.
 
     Raises:
         UnansweredError: It is not.
@@ -112,7 +112,7 @@ def analysed(track: LibraryTrack | None, name: str) -> LibraryTrack:
 
 
 def features_of(track: LibraryTrack) -> Features:
-    """Give the features of a track that is analysed."""
+    """Return the features of a track that is analysed."""
     if track.analysis is None:
         raise UnansweredError(track.track_id)
     return to_canonical(track.analysis.features, track.identity.artist, track.identity.title)

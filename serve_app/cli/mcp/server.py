@@ -65,11 +65,11 @@ class Backend(Protocol):
         ...
 
     async def look_up(self, track_id: str) -> Features:
-        """Give the features of a track by its id."""
+        """Return the features of a track by its id."""
         ...
 
     async def look_up_name(self, artist: str, title: str) -> Features:
-        """Give the features of a track by its names."""
+        """Return the features of a track by its names."""
         ...
 
     async def similar(self, track_id: str, filters: Filters) -> list[SimilarTrack]:
@@ -101,7 +101,7 @@ class Tools:
         artist: Annotated[str, Field(description="With `title`, instead of `track`.")] = "",
         title: Annotated[str, Field(description="With `artist`, instead of `track`.")] = "",
     ) -> answers.LookedUp:
-        """Give tempo, key and mood of a known track, by its id or by artist and title."""
+        """Return tempo, key and mood of a known track, by its id or by artist and title."""
         if track:
             return answers.looked_up(await self._backend.look_up(track))
         if artist and title:
@@ -200,7 +200,7 @@ def saying(answer: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 def file_at(path: str) -> Path:
-    """Give the file of a path.
+    """Return the file of a path.
 
     Raises:
         UnansweredError: There is none.

@@ -36,11 +36,11 @@ class ServiceBackend:
         return AnalysisFeatures.model_validate(job["result"])
 
     async def look_up(self, track_id: str) -> Features:
-        """Give the features of a track by its id."""
+        """Return the features of a track by its id."""
         return Features(**await self._ask("GET", f"/v1/audio-features/{quote(track_id, safe='')}"))
 
     async def look_up_name(self, artist: str, title: str) -> Features:
-        """Give the features of a track by its names."""
+        """Return the features of a track by its names."""
         names = {"artist": artist, "song": title}
         return Features(**await self._ask("GET", "/v1/audio-features", params=names))
 

@@ -101,7 +101,7 @@ def check_command(
 
 
 def named_cards(card: str, model_dir: Path) -> list[ModelCard]:
-    """Give the card of a model id, or all cards of a file.
+    """Return the card of a model id, or all cards of a file.
 
     Raises:
         CardError: There is none, or one is malformed.

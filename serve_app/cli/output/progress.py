@@ -23,7 +23,7 @@ LINE_S = 60.0
 def shown(
     title: str, total: int, *, is_quiet: bool = False
 ) -> Iterator[Callable[[int, int, int, str], None]]:
-    """Give what shows progress, with the rate of the files that were analysed and the time left.
+    """Yield what shows progress, with the rate of the files that were analysed and the time left.
 
     It takes how many files are done, how many of them were not passed over, by which the time that
     is left is told, how many of those were analysed, and what else to tell.
@@ -63,7 +63,7 @@ def shown(
 
 @contextmanager
 def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Give what shows one step after the other, with its rate and the time left.
+    """Yield what shows one step after the other, with its rate and the time left.
 
     It takes the step, how much of it is done, and how much there is, where that is known.
     """

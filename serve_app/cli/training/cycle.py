@@ -74,7 +74,7 @@ def described(config: Path | None, table: str) -> Any:
 
 
 def work_folder(network: str) -> Path:
-    """Give where a network's clips and weights lie if nobody says otherwise."""
+    """Return where a network's clips and weights lie if nobody says otherwise."""
     return Path.home() / ".cache" / "afa" / "training" / network
 
 

@@ -25,7 +25,7 @@ def use_pepper(pepper: str) -> None:
 
 @lru_cache(maxsize=4096)
 def pseudonym(account: str) -> str:
-    """Give what logs call an account: the same for the same account, and nothing else of it."""
+    """Return what logs call an account: the same for the same account, and nothing else of it."""
     digest = hmac.new(_pepper, b"log:" + account.encode(), hashlib.sha256)
     return digest.hexdigest()[:PSEUDONYM_DIGITS]
 
@@ -48,5 +48,5 @@ def note(**facts: str) -> None:
 
 
 def known_facts() -> Mapping[str, str]:
-    """Give the facts of this moment."""
+    """Return the facts of this moment."""
     return _facts.get() or {}

@@ -52,7 +52,7 @@ def span(name: str, parent: Context | None = None, **facts: str | int | float) -
 
 
 def traced_ids() -> tuple[str, str]:
-    """Give the trace id and the span id of this moment, in hex; both "" where nothing is traced."""
+    """Return the current trace id and span id in hex; both are "" if nothing is traced."""
     known = get_current_span().get_span_context()
     if not known.is_valid:
         return "", ""
@@ -60,7 +60,7 @@ def traced_ids() -> tuple[str, str]:
 
 
 def context_of(trace_id: str, span_id: str) -> Context | None:
-    """Give what makes a span a child of one in another process, or None for no ``span_id``."""
+    """Return what makes a span a child of one in another process, or None for no ``span_id``."""
     if not span_id:
         return None
     known = SpanContext(

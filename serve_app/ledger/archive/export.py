@@ -82,7 +82,7 @@ class Exporter:
     async def _compare(
         self, marks: dict[str, Marks], segments: dict[str, list[Segment]]
     ) -> set[str]:
-        """Give the shards that lack archived calls; trim what others have and is archived."""
+        """Return the shards that lack archived calls; trim what others have and is archived."""
         lacks = set()
         for tag, known in marks.items():
             listed = segments.setdefault(tag[1:-1], [])
@@ -102,7 +102,7 @@ class Exporter:
             await self._store.command("DEL", lost)
 
     async def _histories(self, tags: Sequence[str]) -> dict[str, str]:
-        """Give the history of writes of each shard's server; not on a cluster all have one."""
+        """Return the history of writes of each shard's server; not on a cluster all have one."""
         script, keys = self._store.script("history").text, self._store.keys
         asked = tags if self._store.is_cluster else tags[:1]
         found = await self._store.batch(
@@ -135,7 +135,7 @@ class Exporter:
         return n_entries
 
     async def _claim(self, tag: str) -> list[Call]:
-        """Give the calls of the next segment; none where somebody else went on."""
+        """Return the calls of the next segment; none where somebody else went on."""
         names = [self._store.keys.shard(tag, name) for name in ("j", "jb")]
         found = await self._store.run("journal_claim", names, [*self._marks[tag], PAGE])
         if found == b"STALE":
@@ -169,7 +169,7 @@ def _refuse_other(problems: list[str]) -> None:
 
 
 async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, Marks]]:
-    """Give each shard's number of calls in the stream, and the last calls it knows as archived."""
+    """Return each shard's number of calls in the stream, and the last ones known as archived."""
     keys = store.keys
     streams, sums = ([keys.shard(tag, name) for tag in tags] for name in ("j", "jb"))
     lengths = await store.ask(streams, "XLEN")
@@ -183,7 +183,7 @@ async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, Marks]]:
 
 
 def after_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
-    """Give the segments that a shard does not know of."""
+    """Return the segments that a shard does not know of."""
     places = [place for place, segment in enumerate(listed) if segment.last in marks]
     if places:
         return listed[places[-1] + 1 :]
@@ -192,20 +192,20 @@ def after_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
 
 
 def until_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
-    """Give the segments up to the last of which a shard knows a call as archived."""
+    """Return the segments up to the last of which a shard knows a call as archived."""
     places = [place for place, one in enumerate(listed) if any(m and one.has(m) for m in marks)]
     return listed[: places[-1] + 1] if places else []
 
 
 def newest(marks: Marks) -> CallId:
-    """Give the newest call that a shard knows as archived."""
+    """Return the newest call that a shard knows as archived."""
     return max(parse_call_id(mark) if mark else (0, 0) for mark in marks)
 
 
 async def lost_calls(
     store: Store, archive: Archive, tag: str, listed: list[Segment], marks: Marks
 ) -> list[Call]:
-    """Give the calls that are in a shard's archive, and in neither its stream nor its sums.
+    """Return the calls that are in a shard's archive, and in neither its stream nor its sums.
 
     Args:
         store: The ledger.

@@ -101,7 +101,7 @@ async def _marks(store: Store) -> dict[str, Marks]:
 
 
 async def _begun(archive: Archive, marks: dict[str, Marks]) -> dict[str, Segment]:
-    """Give the shards that an earlier try has begun; it writes the head last."""
+    """Return the shards that an earlier try has begun; it writes the head last."""
     head, listed = await archive.head(), await archive.segments()
     if head and not lacking(head, listed, marks):
         raise OpeningRefusedError(

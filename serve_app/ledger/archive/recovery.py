@@ -42,7 +42,7 @@ class Lost:
     """When the open ones of the holds may be reaped."""
 
     def entries(self) -> list[tuple[Call, JournalEntry]]:
-        """Give the account's entries, each with its call."""
+        """Return the account's entries, each with its call."""
         return [(c, e) for c in self.calls for e in c.entries if e.account == self.account]
 
 
@@ -146,7 +146,7 @@ def _held_by(lost: Lost, call: Call, entry: JournalEntry) -> int:
 
 
 def _is_known(made: Plan, lost: Lost, entry: JournalEntry) -> bool:
-    """Tell whether the new primary has done the same, or what stands against it."""
+    """Return whether the new primary has done the same, or what stands against it."""
     if entry.kind in NO_CREDITS:
         return True
     if entry.kind in PAYMENTS:
@@ -207,5 +207,5 @@ def _merged(state: AccountState, base: AccountState, last: AccountState) -> Acco
 
 
 def is_job(hold_id: str) -> bool:
-    """Tell whether a hold is a job's."""
+    """Return whether a hold is a job's."""
     return hold_id.startswith(JOB_HOLD_PREFIX)

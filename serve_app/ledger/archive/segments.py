@@ -59,7 +59,7 @@ class Segment:
         return f"{self.shard}/{place}{self.first}_{self.last}.jsonl"
 
     def has(self, call_id: str) -> bool:
-        """Tell whether it begins and ends around a call."""
+        """Return whether it begins and ends around a call."""
         return parse_call_id(self.first) <= parse_call_id(call_id) <= parse_call_id(self.last)
 
     @classmethod
@@ -127,7 +127,7 @@ class Archive:
         return known if known is not None else (await self.open(segment)).digest
 
     async def read(self, segment: Segment) -> list[Call]:
-        """Give the calls of a segment."""
+        """Return the calls of a segment."""
         return (await self.open(segment)).calls
 
     async def open(self, segment: Segment) -> Contents:
@@ -166,7 +166,7 @@ class Archive:
             await asyncio.to_thread(force_to_disk, self._folder / HEAD)
 
     async def head(self) -> dict[str, int]:
-        """Give what was noted; nothing where there is no note that can be read.
+        """Return what was noted; nothing where there is no note that can be read.
 
         Read it before `segments`: it may lag behind them, and leads only where some are gone.
         """

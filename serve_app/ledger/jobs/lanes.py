@@ -125,7 +125,7 @@ class Lanes:
         await self._store.run("lane_drop", self._keys, [job_id, self._cap])
 
     async def may_sweep(self, share_ms: int) -> bool:
-        """Tell whether nobody has swept for ``share_ms``."""
+        """Return whether nobody has swept for ``share_ms``."""
         return bool(
             await self._store.command(
                 "SET", lane_key("sweep", self._space), 1, "NX", "PX", share_ms
@@ -133,7 +133,7 @@ class Lanes:
         )
 
     async def expired(self) -> list[tuple[str, str]]:
-        """Give account and job of claims whose lease is over, at most once per lease."""
+        """Return account and job of claims whose lease is over, at most once per lease."""
         found = await self._store.run("lane_expired", self._keys, [self._lease_ms, EXPIRED_BATCH])
         pairs = (split_member(raw) for raw in found)
         return [(account, job_id) for account, job_id in pairs]
@@ -172,7 +172,7 @@ class Lanes:
         ]
 
     def _first(self, who: bytes) -> tuple[str | bytes | int, ...]:
-        """Give the command that reads the first in line of a lane's owner."""
+        """Return the command that reads the first in line of a lane's owner."""
         jobs, begin = lane_key("jobs", self._space), b"[" + who + SEPARATOR.encode()
         return "ZRANGEBYLEX", jobs, begin, begin + b"\xff", "LIMIT", 0, 1
 

@@ -218,7 +218,7 @@ class Jobs:
         return parse_record(job_id, pairs) if b"state" in pairs else None
 
     async def may_have_lost(self, account: str) -> bool:
-        """Tell whether a failover took, or may have taken, jobs of that account's shard.
+        """Return whether a failover took, or may have taken, jobs of that account's shard.
 
         Raises:
             ServiceUnavailableError: The ledger is away.

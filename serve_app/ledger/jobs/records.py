@@ -62,7 +62,7 @@ def ending_keys(keys: Keyspace, account: str, job_id: str) -> list[str]:
 
 
 def new_record(job: NewJob, tier: str, balance: Balance) -> JobRecord:
-    """Give the record of a job that was taken in just now."""
+    """Return the record of a job that was taken in just now."""
     return JobRecord(
         job_id=job.job_id,
         account=job.account,

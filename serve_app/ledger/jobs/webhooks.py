@@ -68,7 +68,7 @@ class Webhooks:
         return found
 
     async def get(self, account: str) -> Webhook | None:
-        """Give the registration of an account."""
+        """Return the registration of an account."""
         # Releases before 0.2 stored the secret itself; it is kept until the webhook is removed.
         url, salt, secret = await self._store.command(
             "HMGET", self._store.keys.webhook(account), "url", "salt", "secret"

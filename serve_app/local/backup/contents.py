@@ -38,7 +38,7 @@ class Contents:
 
 
 def snapshot_path(folder: Path) -> Path:
-    """Give where `loaded` looks for the RDB file below a folder."""
+    """Return where `loaded` looks for the RDB file below a folder."""
     path = folder / "redis-ledger" / "dump.rdb"
     path.parent.mkdir(exist_ok=True)
     return path
@@ -111,7 +111,7 @@ def kind_of(key: str) -> str:
 
 
 def asset_object(key: str) -> str:
-    """Give where the audio of an asset's record lies."""
+    """Return where the audio of an asset's record lies."""
     owner, _, asset_id = key.split(":", 3)[3].rpartition(":")
     return asset_object_key(owner, asset_id)
 

@@ -50,7 +50,7 @@ async def pin(url: str) -> LibraryFiles:
 
 
 def _by_plain_path(place: LibraryPlace, folder: Path) -> LibraryPlace:
-    """Give a library by a path without spaces, signs and letters beyond ASCII.
+    """Return a library by a path without spaces, signs and letters beyond ASCII.
 
     Of any other path Lance makes the folder of tags beside it, percent-encoded, and fails where it
     may not make one there.

@@ -113,7 +113,7 @@ class Manifest(BaseModel):
         return sum(part.size_bytes for part in self.parts.values())
 
     def named(self, folder: str) -> dict[str, Part]:
-        """Give the parts of a folder, by their names within it."""
+        """Return the parts of a folder, by their names within it."""
         return {
             name.removeprefix(folder): part
             for name, part in self.parts.items()
@@ -166,7 +166,7 @@ async def check_parts(source: ObjectStore, manifest: Manifest, say: Say) -> None
 
 
 async def digest_of(source: ObjectStore, key: str) -> str | None:
-    """Give the hex SHA-256 of an object; None if there is none."""
+    """Return the hex SHA-256 of an object; None if there is none."""
     digest = hashlib.sha256()
     try:
         async for chunk in source.read(key):

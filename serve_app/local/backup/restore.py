@@ -157,7 +157,7 @@ def refuse_unless_free(
 
 @contextmanager
 def _target(settings: Settings, files: LocalFiles) -> Iterator[str]:
-    """Give the address of the Redis to restore into; an embedded one runs for so long."""
+    """Yield the address of the Redis to restore into; an embedded one runs for so long."""
     make_private(files.data_dir)
     server = embedded_redis.start(files.data_dir, url=settings.redis_url)
     try:

@@ -209,7 +209,7 @@ def secrets_of(settings: Settings, files: LocalFiles) -> Secrets:
 
 @contextmanager
 def ledger_of(settings: Settings, files: LocalFiles) -> Iterator[str]:
-    """Give the ledger's address; an embedded Redis that rests is started for so long.
+    """Yield the ledger's address; an embedded Redis that rests is started for so long.
 
     Raises:
         NotRunningError: There is none.

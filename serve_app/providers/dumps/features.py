@@ -129,7 +129,7 @@ def divide(
 
 
 def identities_of(room: Path, digit: str) -> Iterator[TrackIdentity]:
-    """Give the recordings whose MBID begins with a digit, of both divided archives."""
+    """Yield the recordings whose MBID begins with a digit, of both divided archives."""
     tempos = _median_tempos(_read(room / RHYTHM.name / digit))
     keys = _commonest_keys(_read(room / TONAL.name / digit))
     for mbid in sorted(tempos.keys() | keys.keys()):

@@ -32,7 +32,7 @@ def import_recordings(dump: Path, parquet: Path) -> DumpReport:
 
 
 def recordings(dump: Path) -> Iterator[tuple[bytes, float]]:
-    """Give the recordings of a dump as they stand there, a line each.
+    """Yield the recordings of a dump as they stand there, a line each.
 
     Yields:
         The line, and the share of all that ends with it.
@@ -53,7 +53,7 @@ def recordings(dump: Path) -> Iterator[tuple[bytes, float]]:
 def identities_in(
     lines: Iterable[bytes], dump: Path, report: DumpReport
 ) -> Iterator[TrackIdentity]:
-    """Give the rows of recordings, and report of them.
+    """Yield the rows of recordings, and report of them.
 
     Raises:
         DumpFormatError: At the end, if the report knows of no recording.

@@ -179,7 +179,7 @@ def _convert_features(files: Sequence[Path], parts_dir: Path, tell: Progress) ->
 def _told(
     lines: Iterable[tuple[bytes, float]], report: DumpReport, tell: Progress
 ) -> Iterator[bytes]:
-    """Give the lines, and tell how many there were and, by their length, how many there will be."""
+    """Yield the lines, and report how many there were and, from their length, will be."""
     for line, share in lines:
         yield line
         n = report.n_items

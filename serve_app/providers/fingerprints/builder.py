@@ -95,7 +95,7 @@ class FingerprintIndexBuilder:
         return iter(self._where)
 
     def digests(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Give for committed tracks what only those have in common that sound the very same."""
+        """Return, by committed track, what only tracks that sound the very same share."""
         segments = {entry.name: Segment(self._folder / entry.name) for entry in self._entries}
         places = {key: self._where[key] for key in keys}
         return {

@@ -96,7 +96,7 @@ def _usual(segment: Segment, weights: NDArray[np.float32], n_rows: int) -> NDArr
 
 
 def _closest(near: Nearest, weights: NDArray[np.float32]) -> tuple[float, int]:
-    """Give the correlation at a place or one beside it, whichever is larger, and its row."""
+    """Return the correlation at a place or one beside it, whichever is larger, and its row."""
     kept = near.segment.subfingerprints
     start, end = (int(edge) for edge in kept.starts[near.track : near.track + 2])
     places = np.arange(max(near.row - 1, start), min(near.row + 1, end - len(weights)) + 1)

@@ -13,7 +13,7 @@ TRACKS_WEIGHT = 0.5
 
 
 def votes_confidence(votes: int, spans: int, n_tracks: int, support: float | None = None) -> int:
-    """Give the probability that votes make for, in percent.
+    """Return the probability that votes make for, in percent.
 
     A logistic regression, fitted to 92 tracks against indexes of 26 and 96 real ones (-9.6, 4.5,
     4.1), and moved towards caution. The odds fall in proportion to the number of tracks: among 12
@@ -27,7 +27,7 @@ def votes_confidence(votes: int, spans: int, n_tracks: int, support: float | Non
 
 
 def evidence_confidence(support: float, spans: int, length_s: float, n_tracks: int) -> int:
-    """Give the probability that support and spans in a clip make for, in percent.
+    """Return the probability that support and spans in a clip make for, in percent.
 
     A logistic regression, fitted to all candidates of the clips that votes leave in doubt, of 188
     indexed and 179 unknown real tracks and 66 rendered ones, in an index of 359 (-5.0, 5.0, -2.9,
@@ -42,7 +42,7 @@ def evidence_confidence(support: float, spans: int, length_s: float, n_tracks: i
 
 
 def likeness_confidence(likeness: float, support: float, n_tracks: int) -> int:
-    """Give the probability that a clip's likeness to a place and its evidence make for, in percent.
+    """Return the probability, in percent, that a clip's likeness to a place and its evidence give.
 
     A logistic regression, fitted to the five best places of the clips that votes and evidence left
     in doubt, on the same tracks (-14.7, 1.8, 2.1), and moved towards caution, until no unknown clip

@@ -96,7 +96,7 @@ def _match(
 
 
 def best_matches(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
-    """Give the best matches, each track once, as surely as it was found."""
+    """Return the best matches, each track once, as surely as it was found."""
     ranked = sorted(matches, key=lambda match: (-match.confidence, -match.support, -match.score))
     of_track: dict[str, IndexMatch] = {}
     for match in ranked:
@@ -105,7 +105,7 @@ def best_matches(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
 
 
 def _found(compared: Compared) -> Found:
-    """Give the place of a comparison as a candidate that no vote is for."""
+    """Return the place of a comparison as a candidate that no vote is for."""
     segment = compared.segment
     start = float(segment.track_starts[compared.track])
     offset = start + compared.place * HOP_FRAMES
@@ -114,7 +114,7 @@ def _found(compared: Compared) -> Found:
 
 
 def _supports(found: list[Found], evidence: NDArray[np.int8]) -> list[float | None]:
-    """Give the support of every place found; None where there is too little to compare."""
+    """Return the support of every place found; None where there is too little to compare."""
     return supports([_contrast(one, evidence) for one in found])
 
 
@@ -260,7 +260,7 @@ class FingerprintIndex:
         return _match(found, support, evidence_confidence(support, spans, length_s, self.n_tracks))
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
-        """Give the best candidates of tracks, each track once, by falling votes."""
+        """Return the best candidates of tracks, each track once, by falling votes."""
         of_track: dict[str, Found] = {}
         for segment, dropped in self._segments:
             hits = segment.look_up(wanted.hashes, MOST_POSTINGS)

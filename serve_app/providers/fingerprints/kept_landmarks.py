@@ -57,13 +57,13 @@ class KeptLandmarks:
         self.landmark_pages = (frame_pages, bin_pages)
 
     def blocks(self, begin: int, end: int) -> LandmarkBlocks:
-        """Give the landmarks of some frames of the timeline, both multiples of a block."""
+        """Return the landmarks of some frames of the timeline, both multiples of a block."""
         starts = self._starts[begin // BLOCK_FRAMES : end // BLOCK_FRAMES + 1].astype(np.int64)
         mine = slice(int(starts[0]), int(starts[-1]))
         return LandmarkBlocks(np.diff(starts), self._frames[mine], self._bins[mine])
 
     def around(self, begin: float, end: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Give the blocks' landmarks from one place on the timeline to another.
+        """Return the blocks' landmarks from one place on the timeline to another.
 
         Returns:
             Their frames on the timeline, and their bins, of the same length.

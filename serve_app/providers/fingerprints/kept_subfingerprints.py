@@ -35,7 +35,7 @@ class KeptSubfingerprints:
         self.coarse_starts = _starts(count(np.diff(self.starts)))
 
     def of(self, track: int) -> NDArray[np.uint64]:
-        """Give one track's."""
+        """Return one track's."""
         return self.rows[self.starts[track] : self.starts[track + 1]]
 
 
@@ -48,7 +48,7 @@ def write_subfingerprints(folder: Path, tracks: Sequence[NDArray[np.uint64]]) ->
 
 
 def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give where tracks of such lengths start, and where the last ends."""
+    """Return where tracks of such lengths start, and where the last ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 

@@ -104,7 +104,7 @@ def generation_of(folder: Path) -> str:
 
 
 def is_current(folder: Path) -> bool:
-    """Tell whether there is an index that this version can read.
+    """Return whether there is an index that this version can read.
 
     Raises:
         FingerprintIndexError: It is damaged.

@@ -104,7 +104,7 @@ def _of_likely(
 
 
 def _usually_below(segments: Segments, pairs: list[Pair], n_kept: int) -> int:
-    """Give the number of bits that the clip differs by less at some `N_PLACES` places."""
+    """Return the number of bits that the clip differs by less at some `N_PLACES` places."""
     if n_kept <= N_PLACES:
         return N_BANDS * len(pairs) + 1
     sampled = []
@@ -129,7 +129,7 @@ def _below(
     below: int,
     asked: NDArray[np.uint64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give the places where the clip differs by fewer bits, as tracks and rows."""
+    """Return the places where the clip differs by fewer bits, as tracks and rows."""
     kept = segment.subfingerprints
     found = places_below(kept.coarse, pairs, _n_places(kept.coarse, pairs), below)
     places = np.concatenate([np.zeros(0, np.int64), *found])

@@ -206,7 +206,7 @@ def _within(
 
 
 def _spread(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the places of all elements of some ranges."""
+    """Return the places of all elements of some ranges."""
     before = np.cumsum(count) - count
     places: NDArray[np.int64] = np.arange(int(count.sum())) + np.repeat(begin - before, count)
     return places

@@ -18,7 +18,7 @@ def key_of_file(path: PurePath) -> str:
 
 
 def file_of_key(key: str) -> PurePath | None:
-    """Give the path of a file's key; None for any other."""
+    """Return the path of a file's key; None for any other."""
     return PurePath(key.removeprefix(FILE_PREFIX)) if key.startswith(FILE_PREFIX) else None
 
 

@@ -83,7 +83,7 @@ def first_known(
     identity_of: Callable[[str], TrackIdentity | None],
     min_confidence: int = MIN_CONFIDENCE,
 ) -> tuple[TrackIdentity, IndexMatch] | None:
-    """Give the best sure match, and who it is; what the library has no longer is passed over."""
+    """Return the best sure match, and who it is; what the library has no longer is passed over."""
     for match in matches:
         if match.confidence < min_confidence:
             return None

@@ -81,7 +81,7 @@ def _names(tags: Tags) -> dict[str, object]:
 
 
 def _ids(tags: Tags) -> list[TrackId]:
-    """Give at most one id of each platform: of a tag of its own, else of a link."""
+    """Return at most one id of each platform: of a tag of its own, else of a link."""
     found: dict[Platform, TrackId] = {}
     for platform, names in _ID_TAGS.items():
         for text in (text for name in names for text in tags.fields.get(name, ())):

@@ -96,15 +96,15 @@ class _Elements:
         self._end = file.seek(0, SEEK_END)
 
     def all(self) -> Iterator[_Element]:
-        """Give the outermost."""
+        """Return the outermost."""
         return self._between(0, self._end)
 
     def inside(self, element: _Element) -> Iterator[_Element]:
-        """Give what an element consists of."""
+        """Return what an element consists of."""
         return self._between(element.begin, element.begin + element.size)
 
     def parts(self, element: _Element, *ids: _Id) -> dict[int, _Element]:
-        """Give the part of each of these kinds that an element has."""
+        """Return the part of each of these kinds that an element has."""
         return {part.id: part for part in self.inside(element) if part.id in ids}
 
     def content(self, element: _Element, most: int) -> bytes:

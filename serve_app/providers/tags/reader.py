@@ -82,7 +82,7 @@ class Tags:
     cover: Cover | None = None
 
     def first(self, *names: str) -> str | None:
-        """Give the first value of the first of these fields that is there."""
+        """Return the first value of the first of these fields that is there."""
         return next((self.fields[name][0] for name in names if name in self.fields), None)
 
     @property
@@ -222,7 +222,7 @@ def read_cover(path: Path) -> Cover | None:
 
 
 def _read_format(file: BinaryIO) -> tuple[dict[str, tuple[str, ...]], bytes]:
-    """Give the fields that a file's own format has, up to a fault, and the best of the pictures."""
+    """Return the fields of a file's own format, up to a fault, and the best of the pictures."""
     head = file.read(_HEAD_BYTES)
     if head == _MATROSKA:
         found = read_matroska(file, MAX_COVER)

@@ -217,7 +217,7 @@ async def _blocks(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
 
 
 async def _paced(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
-    """Give the body's chunks while they come as fast as they must."""
+    """Yield the body's chunks while they come as fast as they must."""
     stream = aiter(response.aiter_stream())
     size, n_chunks = 0, 0
     began = asyncio.get_running_loop().time()

@@ -43,14 +43,14 @@ _ISATAP, _ISATAP_FLAGS = 0x0000_5EFE, 0x0300_0000
 
 
 def is_public(address: Address) -> bool:
-    """Tell whether an address, and every address wrapped inside it, is on the public internet."""
+    """Return whether an address, and every address wrapped inside it, is on the public internet."""
     return all(
         candidate.is_global and not _is_listed(candidate) for candidate in unwrapped(address)
     )
 
 
 def unwrapped(address: Address) -> Iterator[Address]:
-    """Give the addresses that traffic to ``address`` may reach.
+    """Yield the addresses that traffic to ``address`` may reach.
 
     IPv4-mapped and NAT64 addresses are their IPv4 address; 6to4, Teredo and ISATAP ones are
     themselves and what they carry.

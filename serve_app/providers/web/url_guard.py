@@ -133,7 +133,7 @@ class UrlGuard:
         return Target(parts.scheme, host, port, target)
 
     def permits(self, address: Address) -> bool:
-        """Tell whether a connection to this address may be made."""
+        """Return whether a connection to this address may be made."""
         if any(inner in network for inner in unwrapped(address) for network in self._networks):
             return True
         return is_public(address)
@@ -162,7 +162,7 @@ class UrlGuard:
 
 @cache
 def mozillas_roots() -> ssl.SSLContext:
-    """Give the certificates that are trusted unless others are named; read once."""
+    """Return the certificates that are trusted unless others are named; read once."""
     return ssl.create_default_context(cafile=certifi.where())
 
 

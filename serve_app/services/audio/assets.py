@@ -159,11 +159,11 @@ class AssetsService:
         return AssetPage(items[:limit], items[limit - 1].asset_id)
 
     async def stored_bytes(self, caller: Caller) -> int:
-        """Give how many bytes the caller's assets have, as the quota counts them."""
+        """Return how many bytes the caller's assets have, as the quota counts them."""
         return await self._assets.stored_bytes(caller.owner)
 
     async def of_track(self, caller: Caller, track: str) -> AssetRecord | None:
-        """Give the asset that the caller linked to a recording, if any."""
+        """Return the asset that the caller linked to a recording, if any."""
         return await self._assets.of_track(caller.owner, track)
 
     async def delete_expired(self) -> int:

@@ -222,12 +222,12 @@ async def temporarily_stored(
 
 
 async def one_chunk(content: bytes) -> AsyncIterator[bytes]:
-    """Give bytes as a stream."""
+    """Yield bytes as a stream."""
     yield content
 
 
 async def file_chunks(path: Path) -> AsyncIterator[bytes]:
-    """Give the bytes of a file as a stream."""
+    """Yield the bytes of a file as a stream."""
     with await asyncio.to_thread(path.open, "rb") as file:
         while chunk := await asyncio.to_thread(file.read, READ_BYTES):
             yield chunk

@@ -47,7 +47,7 @@ _TEXT = frozenset(range(32, 127)) | frozenset(b"\t\n\r\f")
 
 
 def is_surely_no_audio(head: bytes) -> bool:
-    """Tell whether a file that begins so is text, an image, an archive or the like.
+    """Return whether a file that begins so is text, an image, an archive or the like.
 
     Args:
         head: The first `HEAD_BYTES` of the file, or all of a shorter one.
@@ -60,7 +60,7 @@ def is_surely_no_audio(head: bytes) -> bool:
 
 
 def media_type_of(head: bytes) -> str:
-    """Give the media type of a file that begins so; ``application/octet-stream`` when unknown."""
+    """Return the media type of a file that begins so; ``application/octet-stream`` when unknown."""
     for start, media_type in SOUND.items():
         if head.startswith(start):
             return media_type

@@ -71,7 +71,7 @@ class TrackAudio:
         self._library = library
 
     async def find(self, caller: Caller, identity: TrackIdentity) -> Source | None:
-        """Give where lawful audio of the track is, or None.
+        """Return where lawful audio of the track is, or None.
 
         Returns:
             An `ObjectSource` for the caller's own asset, and for nothing else.

@@ -27,7 +27,7 @@ MOODS_BY_TAG = {
 
 
 def low_level(identity: TrackIdentity, heard: TrackFeatures | None) -> Document:
-    """Give tempo, beats, key and loudness.
+    """Return tempo, beats, key and loudness.
 
     Args:
         identity: Who it is, with the tempo and key that others measured.
@@ -53,7 +53,7 @@ def low_level(identity: TrackIdentity, heard: TrackFeatures | None) -> Document:
 
 
 def high_level(identity: TrackIdentity, heard: TrackFeatures | None) -> Document:
-    """Give danceability, moods and voice: nothing of them where afa has not heard the recording."""
+    """Return danceability, moods and voice, or nothing if afa has not analysed the recording."""
     classified = {} if heard is None else _classified(heard)
     return {"highlevel": classified, "metadata": _metadata(identity, heard)}
 

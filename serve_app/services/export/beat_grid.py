@@ -35,7 +35,7 @@ class TempoMark:
 
 
 def beat_grid(features: TrackFeatures) -> list[TempoMark]:
-    """Give the stretches of a track; none without at least four beats."""
+    """Return the stretches of a track; none without at least four beats."""
     beats = np.array(features.beats)
     if len(beats) < MIN_BEATS:
         return []

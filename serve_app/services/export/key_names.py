@@ -17,7 +17,7 @@ class KeyFormat(StrEnum):
 
 
 def key_name(key: int, mode: int, form: KeyFormat) -> str:
-    """Give the name of a key, "" when key or mode is unknown.
+    """Return the name of a key, "" when key or mode is unknown.
 
     Args:
         key: Pitch class, C = 0 … B = 11.

@@ -33,7 +33,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def row_of(track: ExportTrack) -> dict[str, Any]:
-    """Give what a table says of a track; columns keep this order."""
+    """Return what a table says of a track; columns keep this order."""
     who, heard = track.identity, track.features
     return {
         "track_id": track.track.track_id,

@@ -32,7 +32,7 @@ class ExportTrack:
 
 
 def files_of(track: LibraryTrack) -> list[ExportTrack]:
-    """Give an analysed track with each of its files on this machine."""
+    """Return an analysed track with each of its files on this machine."""
     if track.analysis is None:
         return []
     return [
@@ -51,14 +51,14 @@ def _levelled(features: TrackFeatures, file: TrackFile) -> TrackFeatures:
 
 
 def track_at(library: Library, location: str) -> ExportTrack | None:
-    """Give the operator's analysed track that has a file at a place, and has not given way."""
+    """Return the operator's analysed track that has a file at a place, and has not given way."""
     tracks = library.of_term(location_term(location), OPERATOR)
     files = (one for track in tracks for one in files_of(track))
     return next((one for one in files if one.file.location == location), None)
 
 
 def tracks_of(library: Library) -> Iterator[ExportTrack]:
-    """Give the operator's tracks whose files are there, one for each recording, newest first."""
+    """Return the operator's tracks whose files are there, one for each recording, newest first."""
     return (one for one in looked_for(library) if one is not None)
 
 

@@ -8,7 +8,7 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def document(root: Element) -> "ElementTree[Element]":
-    """Give the document of a root, on indented lines, without what no XML may hold."""
+    """Return the document of a root, on indented lines, without what no XML may hold."""
     for element in root.iter():
         for name, text in element.attrib.items():
             element.set(name, _ILLEGAL.sub("", text))

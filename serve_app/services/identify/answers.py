@@ -46,7 +46,7 @@ class IdentifyCache:
         self.generation = generation
 
     async def by_bytes(self, sha256: str) -> Identified | None:
-        """Give the answer to exactly these bytes, as long as it holds."""
+        """Return the answer to exactly these bytes, as long as it holds."""
         raw = await self._cache.get(SPACE, _answer_key(sha256))
         if raw is None:
             return None
@@ -54,7 +54,7 @@ class IdentifyCache:
         return found if found.matched or found.generation == self.generation() else None
 
     async def by_fingerprint(self, fingerprint: Fingerprint) -> Identified | None:
-        """Give the answer to the clip that this one is most surely a copy of."""
+        """Return the answer to the clip that this one is most surely a copy of."""
         mine = sketch_parts(fingerprint)
         keys = [_sketch_key(key) for key in sketch_keys(mine)]
         clips = {raw.hex() for raw in await self._all(keys) if raw is not None}
@@ -85,7 +85,7 @@ class IdentifyCache:
         )
 
     async def was_told(self, account: str, found: Identified) -> bool:
-        """Tell whether the account has paid for this earlier answer."""
+        """Return whether the account has paid for this earlier answer."""
         return await self._cache.get(SPACE, _told_key(account, found.known_as, found)) is not None
 
     async def note_told(self, account: str, sha256: str, found: Identified) -> None:

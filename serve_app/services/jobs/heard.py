@@ -8,7 +8,7 @@ from serve_app.library.track import Analysis, LibraryTrack
 
 
 def heard_track(name: str, features: TrackFeatures, at: datetime) -> LibraryTrack:
-    """Give the track of an analysis; it has its embedding with it, if there is one.
+    """Return the track of an analysis; it has its embedding with it, if there is one.
 
     Args:
         name: What it is called by: a job's id, or a path.

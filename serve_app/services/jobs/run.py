@@ -285,7 +285,7 @@ def tags_of(path: Path) -> Tags:
 
 
 def tempo_range_of(job: AnalysisJob) -> TempoRange | None:
-    """Give the range of tempi that was asked for."""
+    """Return the range of tempi that was asked for."""
     return None if job.tempo_range is None else TempoRange(*job.tempo_range)
 
 

@@ -232,12 +232,12 @@ class AnalysisService:
 
     @staticmethod
     def features_of(job: JobRecord) -> TrackFeatures | None:
-        """Give what a job has found; None unless it is complete."""
+        """Return what a job has found; None unless it is complete."""
         return None if job.result is None else from_json(job.result)
 
 
 def fingerprint(what: str, options: AnalysisOptions) -> str:
-    """Give what must be the same for two requests under one id to be the same.
+    """Return what must be the same for two requests under one id to be the same.
 
     Args:
         what: The hash of the bytes, or the address.
@@ -252,7 +252,7 @@ def fingerprint(what: str, options: AnalysisOptions) -> str:
 
 
 def job_id_of(request_id: str) -> str:
-    """Give the id of the job that a request makes; the same request makes the same one.
+    """Return the id of the job that a request makes; the same request makes the same one.
 
     The id has the form of a ULID. A request's own id is one already; what stands for an
     idempotency key is hashed into one.

@@ -169,7 +169,7 @@ class BatchService:
         return Unknown(identity, found)
 
     async def _compute_all(self, caller: Caller, found: Found) -> Answers:
-        """Give the slots of what has to be computed, beside the others."""
+        """Return the slots of what has to be computed, beside the others."""
         gate = asyncio.Semaphore(CONCURRENT_LOOKUPS)
 
         async def compute(one: Slot | Unknown | str) -> Slot | str:
@@ -187,7 +187,7 @@ class BatchService:
 
 
 async def code_if_unresolved(answer: Awaitable[T]) -> T | str:
-    """Give the code of an error that leaves a slot empty; others are the batch's.
+    """Return the code of an error that leaves a slot empty; others are the batch's.
 
     Raises:
         AfaError: The whole batch is refused.
@@ -203,12 +203,12 @@ async def code_if_unresolved(answer: Awaitable[T]) -> T | str:
 
 
 def in_order(ids: Sequence[str], answers: Answers) -> tuple[list[Slot | None], dict[str, str]]:
-    """Give the slots of all ids, and why some are empty."""
+    """Return the slots of all ids, and why some are empty."""
     slots = [slot if isinstance(slot := answers[text], Slot) else None for text in ids]
     return slots, {text: code for text, code in answers.items() if isinstance(code, str)}
 
 
 def cache_of(slots: Sequence[Slot | None]) -> Literal["hit", "miss"]:
-    """Tell whether something is answered, and all of it was known."""
+    """Return whether something is answered, and all of it was known."""
     answered = [slot for slot in slots if slot is not None]
     return "hit" if answered and all(slot.computed_as is None for slot in answered) else "miss"

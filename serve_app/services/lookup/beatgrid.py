@@ -29,7 +29,7 @@ class BeatGrid:
 
 
 def verified_grid(identity: TrackIdentity) -> BeatGrid | None:
-    """Give the grid that the catalog vouches for, if it has one whole."""
+    """Return the grid that the catalog vouches for, if it has one whole."""
     if not identity.is_verified or identity.tempo is None or not identity.beats:
         return None
     downbeats = list(identity.downbeats)
@@ -38,7 +38,7 @@ def verified_grid(identity: TrackIdentity) -> BeatGrid | None:
 
 
 def fitted_grid(identity: TrackIdentity, features: TrackFeatures) -> BeatGrid:
-    """Give the computed beats, moved onto the verified tempo where there is one."""
+    """Return the computed beats, moved onto the verified tempo where there is one."""
     if identity.is_verified and identity.tempo:
         return steady_grid(identity.tempo, features)
     beats, downbeats = features.beats, features.downbeats
@@ -69,7 +69,7 @@ def steady_grid(tempo: float, features: TrackFeatures) -> BeatGrid:
 
 
 def circular_mean(times: Sequence[float], period: float) -> float:
-    """Give the mean phase of ``times`` in [0, period), all in seconds."""
+    """Return the mean phase of ``times`` in [0, period), all in seconds."""
     angles = [2 * math.pi * time / period for time in times]
     angle = math.atan2(sum(map(math.sin, angles)), sum(map(math.cos, angles)))
     phase = (angle / (2 * math.pi) * period) % period

@@ -25,7 +25,7 @@ PARSED = 4096
 
 
 def track_key(identity: TrackIdentity) -> str:
-    """Give the one name of a recording: its best identifier, or its artist and title."""
+    """Return the one name of a recording: its best identifier, or its artist and title."""
     for track_id in identity.ids():
         return str(track_id)
     if identity.library_id is not None:
@@ -59,7 +59,7 @@ class FeatureCache:
         self._is_per_owner = is_per_owner
 
     def key(self, caller: Caller, track: str, *, own: bool = False) -> str:
-        """Give the cache key of a track.
+        """Return the cache key of a track.
 
         Args:
             caller: Whose question it is.
@@ -70,7 +70,7 @@ class FeatureCache:
         return f"{self._models()}|{owner}|{track}"
 
     def shared_key(self, track: str) -> str:
-        """Give the key under which everybody finds a track."""
+        """Return the key under which everybody finds a track."""
         return f"{self._models()}||{track}"
 
     @property
@@ -79,19 +79,19 @@ class FeatureCache:
         return self._models
 
     def is_away(self) -> bool:
-        """Tell whether the cache has just failed, so that a miss may be none."""
+        """Return whether the cache has just failed, so that a miss may be none."""
         return self._cache.is_away()
 
     async def light(self, key: str) -> TrackFeatures | None:
-        """Give the features without segments, sections and embedding."""
+        """Return the features without segments, sections and embedding."""
         return _parsed(await self._cache.get(LIGHT, key))
 
     async def whole(self, key: str) -> TrackFeatures | None:
-        """Give everything."""
+        """Return everything."""
         return _parsed(await self._cache.get(WHOLE, key))
 
     async def key_bpm(self, key: str) -> QuickFeatures | None:
-        """Give tempo and key: of the features, else what was computed alone."""
+        """Return tempo and key: of the features, else what was computed alone."""
         features = await self.light(key)
         if features is None:
             found = await self._cache.get(QUICK, key)
@@ -126,7 +126,7 @@ class FeatureCache:
 
 
 def quick_of(features: TrackFeatures) -> QuickFeatures:
-    """Give tempo and key alone."""
+    """Return tempo and key alone."""
     return QuickFeatures(
         tempo=features.tempo,
         tempo_confidence=features.tempo_confidence,

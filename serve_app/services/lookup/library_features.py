@@ -18,24 +18,24 @@ class LibraryFeatures:
         self._models = models
 
     def is_account_s(self, track_id: str) -> bool:
-        """Tell whether the track is an account's own, not the operator's."""
+        """Return whether the track is an account's own, not the operator's."""
         track = self._library.get(track_id)
         return track is not None and track.owner != OPERATOR
 
     async def light(self, track_id: str) -> TrackFeatures | None:
-        """Give the features without segments, sections and embedding."""
+        """Return the features without segments, sections and embedding."""
         track = self._library.get(track_id)
         if track is None or track.analysis is None or track.analysis.made_by != self._models():
             return None
         return track.analysis.features
 
     async def whole(self, track_id: str) -> TrackFeatures | None:
-        """Give everything."""
+        """Return everything."""
         if await self.light(track_id) is None:
             return None
         return await asyncio.to_thread(self._library.whole, track_id)
 
     async def key_bpm(self, track_id: str) -> QuickFeatures | None:
-        """Give tempo and key."""
+        """Return tempo and key."""
         features = await self.light(track_id)
         return None if features is None else quick_of(features)

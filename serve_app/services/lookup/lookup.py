@@ -100,7 +100,7 @@ class LookupService:
         self._prices = prices
 
     async def identify(self, caller: Caller, text: str) -> TrackIdentity:
-        """Give the track of an identifier in any form, as far as the caller may see it.
+        """Return the track of an identifier in any form, as far as the caller may see it.
 
         Raises:
             TrackNotFoundError: Not an identifier, or of no known track.
@@ -114,7 +114,7 @@ class LookupService:
         return await self._known(caller, self._resolver.resolve(track_id, caller.owner))
 
     async def identify_name(self, caller: Caller, artist: str, title: str) -> TrackIdentity:
-        """Give the track that is named so; raises as `identify`."""
+        """Return the track that is named so; raises as `identify`."""
         return await self._known(caller, self._resolver.search(artist, title, caller.owner))
 
     async def _known(self, caller: Caller, asking: Awaitable[Resolution | None]) -> TrackIdentity:
@@ -134,13 +134,13 @@ class LookupService:
     async def find_text(
         self, caller: Caller, text: str, artist: str, title: str, limit: int
     ) -> list[TrackIdentity]:
-        """Give the tracks with these words in their names that the caller may see, best first."""
+        """Return the tracks with these words in their names that the caller may see, best first."""
         return await self._resolver.find_text(text, artist, title, limit, caller.owner)
 
     async def by_id(
         self, caller: Caller, text: str, request_id: str, admission: Awaitable[None]
     ) -> Found[TrackFeatures]:
-        """Give the features of an identifier's track.
+        """Return the features of an identifier's track.
 
         Args:
             caller: Who asks and pays.
@@ -162,27 +162,27 @@ class LookupService:
         return await self.features(caller, text, request_id)
 
     async def features(self, caller: Caller, text: str, request_id: str) -> Found[TrackFeatures]:
-        """Give the features of an identifier's track to a caller who is let in; as `by_id`."""
+        """Return the features of an identifier's track to a caller who is let in; as `by_id`."""
         identity = await self.identify(caller, text)
         return await self._features(caller, identity, self._prices.features_by_id_miss, request_id)
 
     async def by_name(
         self, caller: Caller, artist: str, title: str, request_id: str
     ) -> Found[TrackFeatures]:
-        """Give the features of the track that is named so; raises as `by_id`."""
+        """Return the features of the track that is named so; raises as `by_id`."""
         identity = await self.identify_name(caller, artist, title)
         return await self._features(
             caller, identity, self._prices.features_by_name_miss, request_id
         )
 
     async def analysis(self, caller: Caller, text: str, request_id: str) -> Found[TrackFeatures]:
-        """Give the features of a track with segments, sections and embedding; raises as `by_id`."""
+        """Return a track's features with segments, sections and embedding; raises as `by_id`."""
         identity = await self.identify(caller, text)
         price = self._prices.features_by_id_miss
         return await self._features(caller, identity, price, request_id, whole=True)
 
     async def beat_grid(self, caller: Caller, text: str, request_id: str) -> Found[BeatGrid]:
-        """Give a beat grid; one that the catalog vouches for is a hit. Raises as `by_id`."""
+        """Return a beat grid; one that the catalog vouches for is a hit. Raises as `by_id`."""
         identity = await self.identify(caller, text)
         grid = verified_grid(identity)
         if grid is not None:
@@ -194,7 +194,7 @@ class LookupService:
     async def key_bpm(
         self, caller: Caller, artist: str, title: str, request_id: str
     ) -> Found[QuickFeatures]:
-        """Give tempo and key; what is not known is computed on the CPU, for every tier.
+        """Return tempo and key; what is not known is computed on the CPU, for every tier.
 
         Raises:
             TrackNotFoundError: No such track, no audio to compute from, or it is not fit.
@@ -237,7 +237,7 @@ class LookupService:
         return held(self._charging, caller, self._prices.steps(price), keys)
 
     def can_compute(self, caller: Caller) -> bool:
-        """Tell whether the caller's tier reaches the GPU."""
+        """Return whether the caller's tier reaches the GPU."""
         return self._tiers[caller.tier].gpu
 
     async def _at_hand(

@@ -35,7 +35,7 @@ class Misses:
         self._unanswered.add(key)
 
     def holds(self, *, answered: bool) -> list[Hold]:
-        """Give the holds of the tracks that are answered, or of the others."""
+        """Return the holds of the tracks that are answered, or of the others."""
         return [hold for key, hold in self._holds if (key not in self._unanswered) == answered]
 
     @property

@@ -67,7 +67,7 @@ class TrackJobs:
         whole: bool = False,
         library_id: str = "",
     ) -> TrackFeatures:
-        """Give the features of a track, from the job that computes them.
+        """Return the features of a track, from the job that computes them.
 
         Args:
             caller: On whose behalf; the job waits in this caller's lane unless one runs already.

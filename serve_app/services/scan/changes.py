@@ -33,7 +33,7 @@ class FileOf:
     fingerprint: str | None = None
 
     def change(self) -> Change:
-        """Give the change that puts the file into its track, new or not."""
+        """Return the change that puts the file into its track, new or not."""
 
         def put(track: LibraryTrack | None) -> LibraryTrack | None:
             if track is None:

@@ -72,7 +72,7 @@ class Entries:
         self.displaced: set[tuple[str, str]] = set()
 
     def at(self, location: str) -> tuple[LibraryTrack | None, TrackFile | None]:
-        """Give the track that has a file at a place, and that file."""
+        """Return the track that has a file at a place, and that file."""
         known = [
             (track, file)
             for track in self._library.of_term(location_term(location), OPERATOR)
@@ -84,7 +84,7 @@ class Entries:
         return known[0] if known else (None, None)
 
     def twin(self, file: TrackFile) -> LibraryTrack | None:
-        """Give the track that has a file of the same bytes, or of the same audio."""
+        """Return the track that has a file of the same bytes, or of the same audio."""
         terms = []
         if file.content_sha256 is not None:
             terms.append(content_term(file.content_sha256))
@@ -166,7 +166,7 @@ def _seen_again(known: TrackFile, file: TrackFile) -> Outcome:
 
 
 def _with_level(one: Taken, twin: LibraryTrack | None) -> TrackFile:
-    """Give a file with its own level: as it was heard, else as a file of the same audio has it."""
+    """Return a file with its own level: as measured, else that of a file with the same audio."""
     level: TrackFeatures | TrackFile = one.file
     if one.hearing is not None:
         level = one.hearing.features

@@ -61,7 +61,7 @@ def holds_audio(path: Path, audio_sha256: str | None) -> bool:
 
 
 def hash_bytes(path: Path) -> str:
-    """Give the hex SHA-256 of a file.
+    """Return the hex SHA-256 of a file.
 
     Raises:
         OSError: It cannot be read.

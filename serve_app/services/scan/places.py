@@ -80,7 +80,7 @@ class Place(Protocol):
         ...
 
     def at_hand(self, found: Found) -> AbstractContextManager[Path]:
-        """Give a path to read the file from.
+        """Return a path to read the file from.
 
         Raises:
             OSError: It cannot be read.
@@ -206,7 +206,7 @@ class Bucket:
 
 
 def absolute(path: Path) -> Path:
-    """Give the absolute path by which a file is known, wherever the command was given."""
+    """Return the absolute path by which a file is known, wherever the command was given."""
     path = path.absolute()
     if ".." not in path.parts:
         return path
@@ -215,7 +215,7 @@ def absolute(path: Path) -> Path:
 
 
 def object_at(address: str) -> tuple[ObjectStore, str]:
-    """Give the store and the key of an ``s3://bucket/key``."""
+    """Return the store and the key of an ``s3://bucket/key``."""
     bucket, _, key = address.removeprefix("s3://").partition("/")
     return open_backend(f"s3://{bucket}"), key
 

@@ -11,7 +11,7 @@ from serve_app.services.scan.places import Found
 
 
 def read_file(found: Found, path: Path, naming: Naming) -> tuple[TrackFile, TaggedIdentity]:
-    """Give the file as the library keeps it, and who its track is.
+    """Return the file as the library keeps it, and who its track is.
 
     Args:
         found: As it was listed.

@@ -55,7 +55,7 @@ class SameRecording:
         features: TrackFeatures,
         at_hand: Callable[[], AbstractContextManager[Path]],
     ) -> str | None:
-        """Give the id of the operator's track of the same recording, if there is one for sure.
+        """Return the id of the operator's track of the same recording, if there is one for sure.
 
         Args:
             named: Who the file says it is.

@@ -398,5 +398,5 @@ def _has_another_path(track: LibraryTrack, file: TrackFile, seen: Collection[str
 
 
 def found_in(listed: Iterable[tuple[Place, Sequence[Found | Trouble]]]) -> set[str]:
-    """Give the locations of all that was found."""
+    """Return the locations of all that was found."""
     return {one.location for _, of_place in listed for one in of_place if isinstance(one, Found)}

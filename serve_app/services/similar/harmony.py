@@ -15,7 +15,7 @@ FARTHEST_KEY = HOURS / 2 + 1
 
 
 def read_camelot(name: str) -> tuple[int, bool]:
-    """Give hour, 1 to 12, and whether it is a major key, of a name such as ``8A``."""
+    """Return hour, 1 to 12, and whether it is a major key, of a name such as ``8A``."""
     return int(name[:-1]), name[-1] == "B"
 
 

@@ -48,7 +48,7 @@ class Recordings:
             self._sounds.append((duration_s, one.vector))
 
     def has(self, one: Neighbour) -> bool:
-        """Tell whether it was seen: the same track, ISRC, MBID or names, or sound and length."""
+        """Return whether it was seen: the same track, ISRC, MBID or names, or sound and length."""
         if not self._names.isdisjoint(names_of(one.track)):
             return True
         duration_s = measures_of(one.track).duration_s
@@ -60,7 +60,7 @@ class Recordings:
 
 
 def distinct(model: str, found: Sequence[Neighbour], seen: Iterable[Neighbour]) -> list[Neighbour]:
-    """Give the tracks that are none of ``seen``, each recording once, in their order."""
+    """Return the tracks that are none of ``seen``, each recording once, in their order."""
     recordings = Recordings(model, seen)
     kept = []
     for one in found:

@@ -128,7 +128,7 @@ class SimilarService:
         return Found(model, items, hold.charged, hold.balance)
 
     async def _track(self, caller: Caller, seed: Seed) -> LibraryTrack:
-        """Give the library's track of a seed, which has an analysis; of a job what it heard."""
+        """Return the library's track of a seed, which has an analysis; of a job what it heard."""
         if seed.job_id is not None:
             return await self._heard_by(caller, seed.job_id)
         if seed.asset_id is not None:

@@ -64,7 +64,7 @@ class Wanted:
 
 
 def middle(wanted: Wanted, likes: Sequence[Neighbour], dislikes: Sequence[Neighbour]) -> np.ndarray:
-    """Give the unit vector to search around: the seeds' mean, led away from what is not wanted.
+    """Return the unit vector to search around: the seeds' mean, led away from what is not wanted.
 
     Raises:
         BadRequestError: Nothing is left of it.

@@ -9,7 +9,7 @@ class TextBackend(Protocol):
     """The embedding deployment, as text search sees it."""
 
     async def embed_text(self, text: str, model: str) -> list[float]:
-        """Give the vector of a text among those of a model that reads text.
+        """Return the vector of a text among those of a model that reads text.
 
         Raises:
             ServiceUnavailableError: No replica is free or answers in time.
@@ -25,7 +25,7 @@ class Words:
         self._backend = backend
 
     async def vector(self, text: str, model: str | None) -> tuple[str, list[float]]:
-        """Give the model, the one in use if None is asked for, and its vector of the text.
+        """Return the model, the one in use if None is asked for, and its vector of the text.
 
         Raises:
             BadRequestError: The model reads no text.

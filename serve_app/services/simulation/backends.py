@@ -18,7 +18,7 @@ from serve_app.services.simulation.features import (
 
 
 def seed_of(source: Source) -> str:
-    """Give what the answer depends on: the bytes by their hash, else the track or the address."""
+    """Return what the answer depends on: the bytes by their hash, else the track or the address."""
     match source:
         case ObjectSource(sha256=sha256):
             return sha256
@@ -31,7 +31,7 @@ def seed_of(source: Source) -> str:
 
 
 def simulated_source(source: Source) -> SimulatedSource:
-    """Give what a worker analyses in place of what a test key sent."""
+    """Return what a worker analyses in place of what a test key sent."""
     key = source.key if isinstance(source, ObjectSource) else ""
     return SimulatedSource(seed_of(source), key)
 
@@ -40,7 +40,7 @@ class SimulatedAudio:
     """Every track has audio."""
 
     async def find(self, caller: Caller, identity: TrackIdentity) -> SimulatedSource:
-        """Give audio that is the track's name."""
+        """Return audio that is the track's name."""
         del caller  # the same for all
         return SimulatedSource(track_key(identity))
 
@@ -80,7 +80,7 @@ class SimulatedQuick:
         with_key: bool,
         tempo_range: TempoRange | None = None,
     ) -> QuickFeatures:
-        """Give tempo and key of anything."""
+        """Return tempo and key of anything."""
         del max_audio_s, max_bytes, with_key  # any bytes are audio
         return simulated_quick(seed_of(source), tempo_range)
 

@@ -23,7 +23,7 @@ TAGS = ("mellow", "chill", "happy", "party", "exciting")
 
 
 def _numbers(seed: str) -> Callable[[], float]:
-    """Give a source of numbers in [0, 1) that depend on ``seed`` alone."""
+    """Return a source of numbers in [0, 1) that depend on ``seed`` alone."""
     count = 0
 
     def draw() -> float:
@@ -36,7 +36,7 @@ def _numbers(seed: str) -> Callable[[], float]:
 
 
 def simulated_quick(seed: str, tempo_range: TempoRange | None = None) -> QuickFeatures:
-    """Give tempo and key of anything."""
+    """Return tempo and key of anything."""
     features = simulated_features(seed, tempo_range)
     return QuickFeatures(
         features.tempo,
@@ -48,7 +48,7 @@ def simulated_quick(seed: str, tempo_range: TempoRange | None = None) -> QuickFe
 
 
 def simulated_features(seed: str, tempo_range: TempoRange | None = None) -> TrackFeatures:
-    """Give the features of anything: bytes by their hash, tracks by their key."""
+    """Return the features of anything: bytes by their hash, tracks by their key."""
     draw = _numbers(seed)
     at = draw()
     tempo = 60.0 + round(at * 1200) / 10

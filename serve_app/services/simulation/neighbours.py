@@ -65,12 +65,12 @@ class SimulatedWords:
     """Answers as `serve_app.services.similar.words.Words` does."""
 
     async def vector(self, text: str, model: str | None) -> tuple[str, list[float]]:
-        """Give a vector that depends on the text alone."""
+        """Return a vector that depends on the text alone."""
         return model or MODEL_ID, simulated_features(text).embedding
 
 
 def meets(query: TrackQuery, track: LibraryTrack) -> bool:
-    """Tell whether a query asks for a track, as the library's view does; without its text."""
+    """Return whether a query asks for a track, as the library's view does; without its text."""
     measures = measures_of(track)
     tempo, year = measures.tempo or 0.0, track.identity.year or 0
     tempos = [tempo / octave for octave in (OCTAVES if query.tempo_octaves else (1.0,))]
@@ -85,7 +85,7 @@ def meets(query: TrackQuery, track: LibraryTrack) -> bool:
 
 
 def simulated_track(seed: str, identity: TrackIdentity) -> LibraryTrack:
-    """Give a track of the library and its analysis, which depend on ``seed`` alone."""
+    """Return a track of the library and its analysis, which depend on ``seed`` alone."""
     track_id = LIBRARY_PREFIX + hashlib.sha256(seed.encode()).hexdigest()[:LENGTH]
     features = simulated_features(track_id).outline()
     return LibraryTrack(

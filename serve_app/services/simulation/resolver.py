@@ -31,7 +31,7 @@ class SimulatedResolver:
     def at_hand(
         self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
     ) -> TrackIdentity | None:
-        """Give the one track of that identifier."""
+        """Return the one track of that identifier."""
         del owner  # the same for all
         if isinstance(track_id, AmbiguousTrackId):
             track_id = track_id.deezer
@@ -42,13 +42,13 @@ class SimulatedResolver:
     async def resolve(
         self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
     ) -> Resolution | None:
-        """Give the one track of that identifier."""
+        """Return the one track of that identifier."""
         del owner  # the same for all
         identity = self.at_hand(track_id)
         return None if identity is None else Resolution(identity)
 
     async def search(self, artist: str, title: str, owner: str = OPERATOR) -> Resolution | None:
-        """Give the one track of that name; an artist or title "unknown" has none."""
+        """Return the one track of that name; an artist or title "unknown" has none."""
         del owner  # the same for all
         if UNKNOWN_NAME in (artist.strip().lower(), title.strip().lower()):
             return None
@@ -58,7 +58,7 @@ class SimulatedResolver:
     async def find_text(
         self, text: str, artist: str, title: str, limit: int, owner: str = OPERATOR
     ) -> list[TrackIdentity]:
-        """Give the one track that has these words for its title; "unknown" finds none."""
+        """Return the one track that has these words for its title; "unknown" finds none."""
         del owner  # the same for all
         name = title or text or artist
         if UNKNOWN_NAME in name.lower():

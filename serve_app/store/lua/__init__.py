@@ -20,7 +20,7 @@ class Script:
 
 @cache
 def lua_files() -> Mapping[str, Path]:
-    """Give every script and library by name; each room keeps its own in ``lua/``.
+    """Return every script and library by name; each room keeps its own in ``lua/``.
 
     Raises:
         ValueError: Two rooms have one of the same name.

@@ -39,7 +39,7 @@ def told(source: Path | str, out: str = "out") -> Result:
 
 
 def refusal(source: Path | str, out: str = "out") -> str:
-    """Give what a command says that ends with an error and has written nothing."""
+    """Return what a command says that ends with an error and has written nothing."""
     done = told(source, out)
     assert (done.exit_code, done.stdout) == (1, "")
     assert not Path("out").exists()

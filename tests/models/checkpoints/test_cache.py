@@ -34,7 +34,7 @@ MakeCard = Callable[..., ModelCard]
 
 @pytest.fixture
 def make_card(tmp_path: Path, cards: dict[str, ModelCard]) -> MakeCard:
-    """Give a card for files that are written into a source folder."""
+    """Return a card for files that are written into a source folder."""
     folder = tmp_path / "source"
     folder.mkdir()
     torch.save(dict(TENSORS), folder / "plain.pt")
@@ -336,7 +336,7 @@ def test_the_default_checkpoints_can_be_had(
 
 @pytest.fixture
 def shipped(make_card: MakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelCard:
-    """Give the card of weights that are part of afa."""
+    """Return the card of weights that are part of afa."""
     monkeypatch.setattr(stored, "SHIPPED_FOLDER", tmp_path / "source")
     return make_card("model.safetensors", source="shipped://", format="safetensors")
 

@@ -53,7 +53,7 @@ def noise(seconds: float = 5.0) -> Waveform:
 
 
 def count_windows(model: CheckpointModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give a list that gets the number of windows of every forward."""
+    """Return a list that gets the number of windows of every forward."""
     windows: list[int] = []
     forward = model.forward
 

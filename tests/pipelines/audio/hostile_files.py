@@ -72,7 +72,7 @@ MUTATIONS: tuple[Callable[[bytearray, random.Random], bytes], ...] = (
 
 
 def hostile_files(folder: Path, count: int, seed: int) -> Iterator[HostileFile]:
-    """Give ``count`` files, the formats in turn, each by one way or two."""
+    """Yield ``count`` files, the formats in turn, each by one way or two."""
     originals = {
         f"{encoding.name}-{encoding.codec}": encoding.write(
             folder / "original", DURATION_S

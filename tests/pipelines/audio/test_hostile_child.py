@@ -67,7 +67,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Tell whether a process is gone, or only waits for whoever adopted it."""
+    """Return whether a process is gone, or only waits for whoever adopted it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

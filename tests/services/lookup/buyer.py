@@ -23,12 +23,12 @@ KINDS = (PRICES.key_bpm_miss, PRICES.features_by_id_miss, PRICES.beatgrid_miss)
 
 
 def track(number: int) -> str:
-    """Give a cache key."""
+    """Return a cache key."""
     return f"models||track{number}"
 
 
 def number_now() -> int:
-    """Give the track that all processes have come to; they ask for the last four at random."""
+    """Return the track that all processes have come to; they ask for the last four at random."""
     return int(time.time() * TRACKS_PER_S)
 
 

@@ -51,7 +51,7 @@ async def read_mbid(
         ),
     ],
 ) -> str:
-    """Give the MusicBrainz ID of the path as we write it.
+    """Return the MusicBrainz ID of the path as we write it.
 
     Raises:
         TrackNotFoundError: It is none.
@@ -282,7 +282,7 @@ async def documents(
 async def measured_elsewhere(
     caller: Caller, offered: Operations, mbid: str
 ) -> TrackIdentity | None:
-    """Give a recording of which others measured tempo or key, None if there is none."""
+    """Return a recording of which others measured tempo or key, None if there is none."""
     try:
         identity = await offered.lookup.identify(caller, f"mbid:{mbid}")
     except TrackNotFoundError:

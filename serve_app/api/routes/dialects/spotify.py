@@ -209,7 +209,7 @@ async def search(
 
 
 def _id_of(identity: TrackIdentity) -> str:
-    """Give an id of letters and digits alone: spotipy refuses others before it asks."""
+    """Return an id of letters and digits alone: spotipy refuses others before it asks."""
     plain = (
         identity.spotify_id,
         (identity.library_id or "").removeprefix(LIBRARY_PREFIX),

@@ -24,7 +24,7 @@ NO_LINKS: dict[str, str] = {}
 
 
 def spotify_error(error: AfaError, trace_id: str) -> dict[str, Any]:
-    """Give Spotify's error object, with our own code beside it."""
+    """Return Spotify's error object, with our own code beside it."""
     return {
         "error": {"status": error.status, "message": error.message, "code": error.code},
         "message": error.message,
@@ -33,7 +33,7 @@ def spotify_error(error: AfaError, trace_id: str) -> dict[str, Any]:
 
 
 def audio_analysis(features: TrackFeatures) -> dict[str, Any]:
-    """Give the audio-analysis object of a track."""
+    """Return the audio-analysis object of a track."""
     beats = _intervals(features.beats, features.duration_s, features.tempo_confidence)
     tatum_times = _subdivided(features.beats)
     return {
@@ -58,7 +58,7 @@ def audio_analysis(features: TrackFeatures) -> dict[str, Any]:
 
 
 def time_signature(beats_in_a_bar: int) -> int:
-    """Give a bar's length on Spotify's scale of 3 to 7, on which two in a bar count as four."""
+    """Return a bar's length on Spotify's scale of 3 to 7, on which two in a bar count as four."""
     return 4 if beats_in_a_bar == 2 else min(7, max(3, beats_in_a_bar))
 
 
@@ -106,7 +106,7 @@ def _subdivided(beats: Sequence[float]) -> list[float]:
 def _intervals(
     times: Sequence[float], duration_s: float, confidence: float
 ) -> list[dict[str, float]]:
-    """Give start, duration and confidence; the last interval ends with the track."""
+    """Return start, duration and confidence; the last interval ends with the track."""
     ends = [*times[1:], max(duration_s, times[-1])] if times else []
     return [
         {
@@ -162,7 +162,7 @@ def _artist(name: str, base_url: str) -> dict[str, Any]:
 
 
 def track_object(identity: TrackIdentity, track_id: str, base_url: str) -> dict[str, Any]:
-    """Give the full track object; what is unknown is empty."""
+    """Return the full track object; what is unknown is empty."""
     artists = [_artist(identity.artist, base_url)]
     album_id = hashlib.sha256(f"{identity.artist}/{identity.album}".encode()).hexdigest()[:22]
     images = []
@@ -208,7 +208,7 @@ def track_object(identity: TrackIdentity, track_id: str, base_url: str) -> dict[
 def search_page(
     tracks: Sequence[dict[str, Any]], address: URL, limit: int, offset: int
 ) -> dict[str, Any]:
-    """Give a page of tracks as search does.
+    """Return a page of tracks as search does.
 
     Args:
         tracks: Those up to the end of the page, and one more where another page follows.
