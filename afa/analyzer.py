@@ -143,7 +143,5 @@ class Analyzer:
 def _file(path: PathName) -> Path:
     if not isinstance(path, str | PathLike):
         what = type(path).__name__
-        raise TypeError(
-            f"a path is wanted, not {what}: write samples to a file, as soundfile.write"
-        )
+        raise TypeError(f"expected a path, not {what}: write samples to a file, as soundfile.write")
     return Path(path)

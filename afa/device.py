@@ -94,4 +94,4 @@ def loading() -> Iterator[None]:
 
 def no_memory_for(path: Path) -> AudioError:
     """Return the error for a file for which the device has too little memory."""
-    return AudioError(path, "audio_too_long", "the device has no memory for it beside what it has")
+    return AudioError(path, "audio_too_long", "the device has too little free memory for it")

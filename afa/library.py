@@ -401,7 +401,7 @@ def _query(
     for one in keys:
         if one not in KEYS:
             raise ValueError(
-                f"key: {one!r} is none; minor keys are 1A to 12A, major ones 1B to 12B"
+                f"key: {one!r} is not a key; minor keys are 1A to 12A, major ones 1B to 12B"
             )
     return TrackQuery(
         tempo_min=tempo[0],

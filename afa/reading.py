@@ -24,4 +24,4 @@ def read(path: Path) -> Waveform:
     except OSError as error:
         raise AudioError(path, "unreadable", f"cannot be read: {error.strerror}") from error
     except DecoderUnavailableError as error:
-        raise MachineError(f"{error}; `afa doctor` tells more") from error
+        raise MachineError(f"{error}; `afa doctor` says more") from error

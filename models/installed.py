@@ -49,7 +49,7 @@ def build_installed(card: ModelCard, model_dir: Path) -> nn.Module:
             reason += f"; {REMEDY}"
         raise CardError(f"{card.model_id}: {card.network} cannot be built: {reason}") from error
     if not isinstance(network, nn.Module):
-        raise CardError(f"{card.model_id}: {card.network} is no torch.nn.Module")
+        raise CardError(f"{card.model_id}: {card.network} is not a torch.nn.Module")
     return network
 
 

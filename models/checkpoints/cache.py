@@ -109,9 +109,9 @@ def pull(
     progress(f"{card.model_id}: verified")
     if before not in ("", now):
         progress(
-            f"{card.model_id}: these are other weights than were here under this id. What they "
-            "hear does not go with what a library and caches hold of those before: give them "
-            f"another id, as {card.model_id}-2, and pull that"
+            f"{card.model_id}: these weights differ from those that had this id here. Their "
+            "results cannot be compared with earlier ones in libraries and caches: give them "
+            f"another id, such as {card.model_id}-2, and pull that"
         )
 
 

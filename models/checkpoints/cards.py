@@ -218,7 +218,7 @@ def _parse_card(
     parts = take("parts", list, [])
     for part in parts:
         if not isinstance(part, str) or part not in known:
-            raise CardError(f"{model_id}: no card of {part!r} stands before it")
+            raise CardError(f"{model_id}: no card for {part!r} comes before it")
     card = ModelCard(
         model_id=model_id,
         role=choice("role", Role),

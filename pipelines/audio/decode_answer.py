@@ -40,7 +40,7 @@ _ERRORS = {
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TOO_SLOW = "The audio takes too long to decode; use MP3, WAV, FLAC, OGG or M4A."
 _NO_SOUND = (
-    "{:.0%} of the audio's samples are no sound: not a number, infinite, or more than "
+    "{:.0%} of the audio's samples are not sound: not a number, infinite, or more than "
     f"{LOUDEST:g} times full scale; export it again with samples between -1 and 1."
 )
 _CRASHED = "The audio file cannot be decoded; send it as MP3, WAV, FLAC, OGG or M4A."

@@ -179,7 +179,9 @@ class BatchedStep(Generic[R]):
                 if self._running == 1 or not is_out_of_memory(error):
                     raise
         # Not from the error, which holds what was made of the track so far.
-        raise QueueFullError(f"no memory of {self.device.device} beside {self._running} tracks")
+        raise QueueFullError(
+            f"not enough memory on {self.device.device} next to {self._running} running tracks"
+        )
 
     def prepare(self, waveform: Waveform) -> Prepared:
         """Do the work before the forwards in the calling thread, for `complete`.

@@ -133,7 +133,7 @@ def require_finite(network: nn.Module) -> None:
         PlanError: One is infinite or none.
     """
     if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
-        raise PlanError("the training diverged: its weights are no numbers; lower fit.peak_rate")
+        raise PlanError("the training diverged: its weights are not finite; lower fit.peak_rate")
 
 
 def write(network: nn.Module, target: Path) -> None:

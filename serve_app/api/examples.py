@@ -395,11 +395,11 @@ ERROR_MESSAGES = {
     ),
     409: ("idempotency_mismatch", "this Idempotency-Key was used with another request"),
     413: ("payload_too_large", "the upload is larger than the 15728640 bytes your tier allows"),
-    415: ("unsupported_media_type", "the body is no audio; send the bytes of an audio file"),
+    415: ("unsupported_media_type", "the body is not audio; send the bytes of an audio file"),
     429: ("rate_limit_exceeded", "too many requests of class read; your tier allows 300 in 60 s"),
     500: ("internal_error", "something failed on our side; nothing was charged"),
     502: ("providers_unavailable", "no identification service could be reached; not charged"),
-    503: ("service_unavailable", "a part of the service is away; try again"),
+    503: ("service_unavailable", "part of the service is unavailable; try again"),
 }
 NOT_FOUND = {
     "/v1/assets/{id}": ("asset_not_found", "no such asset"),

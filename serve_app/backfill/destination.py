@@ -106,7 +106,7 @@ class Destination:
             return pq.read_table(pa.BufferReader(content), columns=columns).select(columns)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise DestinationError(
-                f"{path} at the destination is no table of a back-fill ({_first_line(error)}); "
+                f"{path} at the destination is not a table of a back-fill ({_first_line(error)}); "
                 "remove it and run again: what it may have held is in the library"
             ) from error
 
@@ -117,7 +117,7 @@ class Destination:
         except (StoreError, OSError) as error:
             raise DestinationError(
                 f"{self._place} cannot be read or written ({_first_line(error)}); see to it and "
-                "run the same command again: what was heard is in the library"
+                "run the same command again: what was analysed is in the library"
             ) from error
 
     def put(self, folder: str, rows: Sequence[Row]) -> None:

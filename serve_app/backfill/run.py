@@ -275,7 +275,7 @@ class Backfill:
         features = from_json(answer["record"])
         if models_name(features.models) != self._made_by:
             raise OtherCheckpointsError(
-                f"a node heard {answer['location']} with {features.models}, and this machine has "
+                f"a node analysed {answer['location']} with {features.models}; this machine has "
                 "other checkpoints; `afa models pull` on every node, with the same AFA_MODEL_DIR"
             )
         file = TrackFile(

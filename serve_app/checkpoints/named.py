@@ -69,10 +69,10 @@ class NamedModels:
         able = [known.card.model_id for known in self.all() if known.may_be_named]
         if model_id not in able:
             is_known = model_id in self._cards()
-            what = "is not available here" if is_known else "is no model that this service knows"
+            what = "is not available here" if is_known else "is not a model that this service knows"
             raise BadRequestError(
                 f"embedding_model: {model_id[:80]!r} {what}; you may name: "
-                f"{', '.join(able) or 'none'} (GET /v1/models tells more)"
+                f"{', '.join(able) or 'none'} (see GET /v1/models)"
             )
 
     def text_model(self, model_id: str | None) -> str:

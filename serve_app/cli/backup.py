@@ -111,7 +111,7 @@ def prepared(url: str, data_dir: Path) -> Iterator[None]:
         return
     folder = Path(unquote(urlsplit(url).path))
     if folder.is_relative_to(data_dir):
-        fail(f"{folder} lies in the data folder itself: name another place, best another disk")
+        fail(f"{folder} is inside the data folder: name another place, preferably on another disk")
     with told(OSError):
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         is_ours = folder in made or not any(folder.iterdir())

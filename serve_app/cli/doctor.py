@@ -34,7 +34,8 @@ ALIKE = 0.85
 """How like a setting a misspelt name is; Kubernetes' own, as `AFA_PORT`, are less so."""
 
 ASK_FOR_ONE = (
-    "whoever reaches its ports runs code: start it anew with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+    "anyone who reaches its ports can run code: restart it with RAY_AUTH_MODE=token and "
+    "RAY_AUTH_TOKEN"
 )
 
 
@@ -137,7 +138,7 @@ def of_cluster(settings: Settings) -> Iterator[Finding]:
         yield fault(
             "cluster",
             "Ray's ports have no token",
-            "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN: whoever reaches them runs code",
+            "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN: anyone who reaches them can run code",
         )
     if urlsplit(settings.redis_url).password is None:
         yield Finding("cluster", "the ledger has no password", "set one, and name it in the URL")

@@ -144,7 +144,7 @@ def check_settings() -> None:
         field = str(error).split('"')[1]
         fail(f'AFA_{field.upper()} must be JSON, such as ["one", "other"] for a list')
     if data_dir.exists() and not data_dir.is_dir():
-        fail(f"{data_dir} is no folder; name one with --data-dir or AFA_DATA_DIR")
+        fail(f"{data_dir} is not a folder; name one with --data-dir or AFA_DATA_DIR")
 
 
 def refuse_root() -> None:

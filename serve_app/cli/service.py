@@ -119,7 +119,7 @@ def lock_start(files: LocalFiles) -> int:
     if not take_lock(lock):
         fail(
             f"another `afa up` of {files.data_dir} is under way; wait until it is ready, end it "
-            "with `afa down`, or start a second service beside it with --data-dir OTHER and "
+            "with `afa down`, or start a second service next to it with --data-dir OTHER and "
             "another --port"
         )
     note_start(lock, os.getpid())
@@ -177,7 +177,7 @@ def refuse_another(url: str, folder: Path, host: str | None, port: int | None) -
     )
     fail(
         f"the service of {folder} runs at {url} already. To move it: `afa down`, then "
-        f"`afa up {asked}`. To start a second one beside it: `afa up {asked} --data-dir OTHER`"
+        f"`afa up {asked}`. To start a second one next to it: `afa up {asked} --data-dir OTHER`"
     )
 
 

@@ -210,8 +210,11 @@ class WorkerOptions(BaseModel):
 
     concurrent_jobs: int = Field(2, ge=1, description="Jobs that one worker replica runs at once.")
     concurrent_fetches: int = Field(
-        32, ge=1, description="Addresses that one worker replica fetches at once, beside its jobs."
+        32,
+        ge=1,
+        description="Addresses that one worker replica fetches at once, in addition to its jobs.",
     )
     analysis: Literal["whole", "partial"] = Field(
-        "whole", description="partial: mood and embedding hear 3 x 10 s of a track, not all of it."
+        "whole",
+        description="partial: mood and embedding analyse 3 x 10 s of a track, not all of it.",
     )

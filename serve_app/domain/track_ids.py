@@ -240,7 +240,7 @@ def _parse_prefixed(text: str) -> TrackId:
     name = prefix.strip().lower().replace("-", "_").removesuffix("_id").replace("_", "")
     platform = _PREFIXES.get(name)
     if platform is None:
-        raise InvalidTrackIdError("The part before the colon is no supported platform.")
+        raise InvalidTrackIdError("The part before the colon is not a supported platform.")
     uri = _URI.fullmatch(text)
     return track_id_of(platform, uri["id"] if uri is not None else rest.strip())
 

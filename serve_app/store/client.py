@@ -52,7 +52,7 @@ DRIVER = DriverInfo()
 """Made once: each reads the metadata of a package, as every connection does that is given none."""
 
 NO_ADDRESS = (
-    "AFA_REDIS_URL or AFA_CACHE_URL is no address of a Redis, or has an option that is unknown; it "
+    "AFA_REDIS_URL or AFA_CACHE_URL is not the address of a Redis, or has an unknown option; it "
     "is redis://:PASSWORD@host:6379/0, with / # ? @ % of the password as %2F %23 %3F %40 %25"
 )
 
@@ -206,10 +206,14 @@ class Store:
         except UNAVAILABLE as error:
             if silence is not None and isinstance(error, TimeoutError | RedisTimeoutError):
                 silence.was_met(limit_s)
-            raise ServiceUnavailableError("a part of the service is away; try again") from error
+            raise ServiceUnavailableError(
+                "part of the service is unavailable; try again"
+            ) from error
         except ResponseError as error:
             if says_unavailable(str(error)):
-                raise ServiceUnavailableError("a part of the service is away; try again") from error
+                raise ServiceUnavailableError(
+                    "part of the service is unavailable; try again"
+                ) from error
             raise
         if silence is not None:
             silence.was_broken()

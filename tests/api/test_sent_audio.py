@@ -391,7 +391,7 @@ async def test_waiting_for_the_end_of_a_job_answers_200_with_its_result(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"no audio" * 50, "the part `file` is no audio; send the bytes of an audio file"),
+        (b"no audio" * 50, "the part `file` is not audio; send the bytes of an audio file"),
         (b"", "the body or its file is empty"),
     ],
 )

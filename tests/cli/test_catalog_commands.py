@@ -65,7 +65,7 @@ def test_a_data_folder_that_is_a_file_is_a_line(tmp_path: Path) -> None:
     refused = run("find", ISRC)
     assert (refused.exit_code, refused.stderr) == (
         1,
-        f"afa: {tmp_path / 'data'} is no folder; name one with --data-dir or AFA_DATA_DIR\n",
+        f"afa: {tmp_path / 'data'} is not a folder; name one with --data-dir or AFA_DATA_DIR\n",
     )
 
 

@@ -312,11 +312,11 @@ def test_a_file_is_no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     file.touch()
     status, told = consult(monkeypatch, tmp_path, AFA_OBJECT_STORE=str(file))
     assert status == 1
-    assert f"objects    {file} is no folder" in told
+    assert f"objects    {file} is not a folder" in told
     assert REST in told
     status, told = consult(monkeypatch, file)
     assert status == 1
-    assert f"disk       {file} is no folder" in told
+    assert f"disk       {file} is not a folder" in told
 
 
 def test_a_torn_session_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_network_is_checked_in_float32_on_any_device(example: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        ('"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"', "'label_0' is no name"),
+        ('"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"', "'label_0' is not a name"),
         ('"Calm", "calm", "loud", "soft"', "two of its tags are called 'calm'"),
         (None, "no tag vocabulary: let config.json have id2label"),
     ],
@@ -316,7 +316,7 @@ def test_the_template_holds_and_its_own_test_passes(
     assert again.exit_code == 1
     assert "is there already" in again.output
     for name in ("Loud", "../x", "torch net"):
-        assert "is no model id" in run("new", name).output
+        assert "is not a model id" in run("new", name).output
     assert "word of Python" in run("new", "json").output
     for name in ("torch", "afa", "configs"):
         assert f"a module {name} is installed already" in run("new", name).output

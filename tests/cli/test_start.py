@@ -297,10 +297,16 @@ def test_a_machine_without_redis_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.parametrize(
     ("url", "fault"),
     [
-        ("foo", "is no address of a Redis"),
-        ("redis://:se/cret@127.0.0.1:9", "is no address of a Redis"),
-        ("redis://:secret@127.0.0.1:9/0?bad=1", "is no address of a Redis, or has an option"),
-        ("redis://:secret@127.0.0.1:9/0?retry=1", "is no address of a Redis, or has an option"),
+        ("foo", "is not the address of a Redis"),
+        ("redis://:se/cret@127.0.0.1:9", "is not the address of a Redis"),
+        (
+            "redis://:secret@127.0.0.1:9/0?bad=1",
+            "is not the address of a Redis, or has an unknown option",
+        ),
+        (
+            "redis://:secret@127.0.0.1:9/0?retry=1",
+            "is not the address of a Redis, or has an unknown option",
+        ),
         ("redis://:secret@127.0.0.1:9", "no answer from 127.0.0.1:9"),
     ],
 )

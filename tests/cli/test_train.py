@@ -272,7 +272,7 @@ def test_a_key_network_is_trained_and_written(tmp_path: Path) -> None:
     shutil.copy(DEMO_TRACK, music)
     on_music = CliRunner().invoke(app, [*command, "--music", str(music)])
     assert on_music.exit_code == 0, on_music.output
-    assert "1 tracks read; 1 files are no music" in " ".join(on_music.output.split())
+    assert "1 tracks read; 1 files are not music" in " ".join(on_music.output.split())
     KeyNetwork.from_tensors(load_file(target))
 
 
@@ -302,7 +302,7 @@ def test_a_chord_network_is_trained_and_written(
     shutil.copy(DEMO_TRACK, music)
     on_music = CliRunner().invoke(app, [*command, "--music", str(music)])
     assert on_music.exit_code == 0, on_music.output
-    assert "1 tracks read; 0 files are no music" in " ".join(on_music.output.split())
+    assert "1 tracks read; 0 files are not music" in " ".join(on_music.output.split())
     ChordNetwork.from_tensors(load_file(target))
 
     for module in ("recordings", "teacher"):
@@ -333,7 +333,7 @@ def test_an_evidence_network_is_trained_on_folders_of_music_and_written(tmp_path
     trained = CliRunner().invoke(app, command)
     assert trained.exit_code == 0, trained.output
     told = " ".join(trained.output.split())
-    assert "2 tracks read; 1 files are no music" in told
+    assert "2 tracks read; 1 files are not music" in told
     assert "1 steps on 1 tracks; of 4 damaged passages of 1 others" in told
     EvidenceNetwork().load_state_dict(load_file(target))
     assert "They have no card: afa reads " in told

@@ -163,5 +163,5 @@ def _names_fault(card: ModelCard, model_dir: Path) -> str:
         return str(error)
     unnamed = [name for name in names if _PLACEHOLDER.fullmatch(name)]
     if unnamed:
-        return f"{unnamed[0]!r} is no name: customers would read it; put names into id2label"
+        return f"{unnamed[0]!r} is not a name, and customers would see it; put names into id2label"
     return ""

@@ -152,7 +152,7 @@ class CheckpointModel:
     def _check(self, outputs: Mapping[str, Tensor]) -> None:
         fault = outputs_fault(self.card, outputs)
         if fault:
-            remedy = f"`afa models check {self.model_id}` tells more."
+            remedy = f"`afa models check {self.model_id}` says more."
             raise CheckpointError(self.model_id, self.card.source, fault, remedy)
 
     def cut(self, samples: Tensor) -> Tensor:
@@ -234,7 +234,7 @@ def try_all(models: Iterable[CheckpointModel]) -> None:
             fault = f"cannot be run: {reason_of(error)}"
             if is_out_of_memory(error) or is_device_fault(error):
                 raise DeviceFaultError(f"{model.model_id} {fault}") from error
-            remedy = f"`afa models check {model.model_id}` tells more."
+            remedy = f"`afa models check {model.model_id}` says more."
             raise CheckpointError(model.model_id, model.card.source, fault, remedy) from error
 
 

@@ -101,7 +101,7 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     if set(labels) != {str(i) for i in range(n_tags)}:
         raise CardError(f"{card.model_id}: {len(labels)} names for {n_tags} tags")
     if not all(isinstance(label, str) for label in labels.values()):
-        raise CardError(f"{card.model_id}: the names of its tags are no text")
+        raise CardError(f"{card.model_id}: the names of its tags are not text")
     names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(n_tags))
     # Discogs' labels are "genre---style", each of them rare; others tell probabilities as they are.
     is_discogs = any("---" in label for label in labels.values())

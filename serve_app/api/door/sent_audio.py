@@ -162,7 +162,7 @@ class SentAudio:
             async with file_part(self._request, self._tier.upload_bytes) as file:
                 head, whole = await peeked(file)
                 if is_surely_no_audio(head[:HEAD_BYTES]):
-                    raise UnprocessableAudioError(f"the part `file` is no audio; {HOW_TO_SEND}")
+                    raise UnprocessableAudioError(f"the part `file` is not audio; {HOW_TO_SEND}")
                 yield SentBody(whole, head)
             return
         async with aclosing(body_chunks(self._request)) as body:
@@ -183,7 +183,7 @@ class SentAudio:
         if not says_audio(self._request) and is_surely_no_audio(head[:HEAD_BYTES]):
             named = media_type(self._request) or "missing"
             raise UnsupportedMediaTypeError(
-                f"the body is no audio (its Content-Type is {named}); {HOW_TO_SEND}"
+                f"the body is not audio (its Content-Type is {named}); {HOW_TO_SEND}"
             )
 
     def _body(self, chunks: AsyncIterator[bytes], head: bytes = b"") -> AudioBody:

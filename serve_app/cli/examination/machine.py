@@ -56,7 +56,7 @@ def of_decoder() -> Iterator[Finding]:
         for wall, state in active_walls().items():
             yield Finding("decoder", f"{wall}: {state}")
     except DecoderUnavailableError as error:
-        yield fault("decoder", str(error), "no audio is taken until this is mended")
+        yield fault("decoder", str(error), "no audio is accepted until this is fixed")
 
 
 def of_room(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def of_room(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
     ):
         above = standing(folder)
         if not above.is_dir():
-            yield fault("disk", f"{above} is no folder", f"name another with {elsewhere}")
+            yield fault("disk", f"{above} is not a folder", f"name another with {elsewhere}")
         elif above.stat().st_dev not in seen:
             seen.add(above.stat().st_dev)
             yield of_disk(above, f"{missing}: make room, or name another with {elsewhere}")

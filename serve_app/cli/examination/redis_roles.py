@@ -198,7 +198,7 @@ def connected(url: str) -> Iterator[tuple[Store, Callable[[Coroutine[Any, Any, A
         try:
             store = connect(url, timeout_s=TIMEOUT_S)
         except ValueError:
-            raise ValueError("is no address of a Redis, or has an option that is unknown") from None
+            raise ValueError("is not the address of a Redis, or has an unknown option") from None
         try:
             yield store, runner.run
         finally:

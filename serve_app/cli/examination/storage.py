@@ -68,7 +68,7 @@ def of_place(name: str, url: str, *, is_mounted: bool) -> Iterator[Finding]:
     if folder is not None and not folder.is_dir():
         above = standing(folder)
         if not above.is_dir():
-            yield fault(name, f"{above} is no folder", "name another, or move what is there")
+            yield fault(name, f"{above} is not a folder", "name another, or move what is there")
         elif is_mounted:
             yield fault(name, f"{place} is not there", NOT_MOUNTED)
         else:

@@ -24,7 +24,7 @@ USAGE = (
     "Error: wrong number of arguments\n"
     "Usage: streaming_extractor_music input_audiofile output_textfile [profile]"
 )
-NO_PROFILE = "profiles are not read: afa hears all of a file, and writes JSON"
+NO_PROFILE = "profiles are ignored: afa analyses the whole file, and writes JSON"
 
 
 def main() -> None:

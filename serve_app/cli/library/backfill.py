@@ -233,6 +233,6 @@ def _tell(report: "Report", out: str) -> None:
     )
     if report.passing:
         fail(
-            f"{report.passing} of the errors may pass or be mended, and are not remembered; read "
+            f"{report.passing} of the errors may be temporary, and are not remembered; read "
             f"the table `errors` of {out}, and run the same command again"
         )

@@ -34,7 +34,7 @@ def link(
     `afa scan`, or when the server has given its songs new ids.
     """
     if not is_url(url):
-        fail(f"{url} is no address; write it as http://HOST:PORT")
+        fail(f"{url} is not an address; write it as http://HOST:PORT")
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     with told(ValueError, OSError):

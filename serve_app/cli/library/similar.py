@@ -91,7 +91,7 @@ def named(library: Library, what: str) -> LibraryTrack:
             hits = library.by_id(track_id, [OPERATOR])
     track = library.get(hits[0].track_id) if hits else None
     if track is None:
-        fail(f"{what} is no file and no id of the library; {TO_KNOW}")
+        fail(f"{what} is neither a file nor an id of the library; {TO_KNOW}")
     return track
 
 

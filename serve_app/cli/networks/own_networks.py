@@ -30,7 +30,7 @@ def new_command(
 ) -> None:
     """Create a network of your own to start from: module, random weights, card and test."""
     if not ID.fullmatch(name):
-        fail(f"{name!r} is no model id; use lower-case letters, digits and dashes, as my-net")
+        fail(f"{name!r} is not a model id; use lower-case letters, digits and dashes, as my-net")
     module = re.sub("[.-]", "_", name)
     if keyword.iskeyword(module) or module in sys.stdlib_module_names:
         fail(f"{module} is a word of Python; choose another name, as my-{name}")

@@ -44,7 +44,7 @@ def read_music(sources: Sequence[str], folder: Path, read: "Reader") -> list[Pat
         ]
     kept = [path for path in found if path is not None]
     tracks = sorted(set(kept))
-    console.print(f"{len(tracks)} tracks read; {len(files) - len(kept)} files are no music")
+    console.print(f"{len(tracks)} tracks read; {len(files) - len(kept)} files are not music")
     return tracks
 
 
@@ -52,5 +52,5 @@ def read_recordings(music: Sequence[str], folder: Path, read: "Reader") -> list[
     """Do as `read_music` for --music, and end the command where there is none."""
     kept = read_music(music, folder, read)
     if not kept:
-        fail("there is nothing to learn from in --music: recordings of 31 s and more are heard")
+        fail("there is nothing to learn from in --music: recordings must last 31 s or more")
     return kept

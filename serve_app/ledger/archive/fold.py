@@ -125,7 +125,7 @@ class Fold:
             held[member.partition(SEPARATOR)[0]] += unpack_hold(self.holds[member])[1]
         for account, tally in self.tallies.items():
             found += [f"{account}: {gap}" for gap in tally.gaps]
-            found += [f"{account}: entries {b} stand there twice" for b in tally.open_branches]
+            found += [f"{account}: entries {b} appear twice" for b in tally.open_branches]
             packed = self.accounts.get(account)
             if packed is None:
                 found.append(f"{account}: archived by 0.1 alone, which kept no state")

@@ -126,7 +126,7 @@ async def restore(store: Store, archive: Archive) -> Restored:
 def _misplaced(store: Store, shard: Shard) -> list[str]:
     tags = {account: store.keys.tag(account)[1:-1] for account in shard.fold.accounts}
     return [
-        f"{account} lies in shard {shard.name} of the archive, not in {tag}: set "
+        f"{account} is in shard {shard.name} of the archive, not in {tag}: set "
         "AFA_LEDGER_SHARDS as it was"
         for account, tag in tags.items()
         if tag != shard.name

@@ -131,7 +131,7 @@ async def read_manifest(source: ObjectStore) -> Manifest:
         plain = from_json(await read_whole(source, MANIFEST), allow_inf_nan=False)
     except ObjectNotFoundError as error:
         raise BackupError(
-            f"there is no {MANIFEST}: this is no backup, or one that was not finished"
+            f"there is no {MANIFEST}: this is not a backup, or it was not finished"
         ) from error
     except ValueError as error:
         raise BackupError(f"{MANIFEST} is damaged: use another backup") from error

@@ -147,7 +147,7 @@ def _number(low: float, high: float) -> Callable[[str, object], float]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RowError(name, "must be a number")
         if not (math.isfinite(value) and low <= value <= high):
-            raise RowError(name, f"must lie between {low:g} and {high:g}")
+            raise RowError(name, f"must be between {low:g} and {high:g}")
         return float(value)
 
     return parse
@@ -160,7 +160,7 @@ def _whole(low: int, high: int, names: tuple[str, ...] = ()) -> Callable[[str, o
         if isinstance(value, bool) or not isinstance(value, int):
             raise RowError(name, "must be a whole number" + (" or a name" if names else ""))
         if not low <= value <= high:
-            raise RowError(name, f"must lie between {low} and {high}")
+            raise RowError(name, f"must be between {low} and {high}")
         return value
 
     return parse
@@ -212,7 +212,7 @@ def _audio_url(address: str, folder: Path, audio: AudioPolicy) -> str:
         raise RowError("audio_url", "must be an http, https or file address, or a path")
     if not (audio.anywhere or path.resolve().is_relative_to(folder.resolve())):
         raise RowError(
-            "audio_url", "lies outside the folder of the catalog file; --audio-anywhere allows it"
+            "audio_url", "is outside the folder of the catalog file; --audio-anywhere allows it"
         )
     if not path.is_file():
         raise RowError("audio_url", "names a file that does not exist")

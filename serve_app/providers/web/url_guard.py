@@ -36,7 +36,7 @@ _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 _ALLOW = "The operator can allow its network (AFA_URL_NETWORKS)."
-_NOT_PUBLIC = f"The address does not lie on the public internet. {_ALLOW}"
+_NOT_PUBLIC = f"The address is not on the public internet. {_ALLOW}"
 NOT_FOUND = (
     f"The host of the address cannot be found on the public internet; upload the file. {_ALLOW}"
 )

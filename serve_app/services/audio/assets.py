@@ -209,7 +209,7 @@ class CheckedBody:
         self.head = beginning[:HEAD_BYTES]
         if is_surely_no_audio(self.head):
             raise UnsupportedMediaTypeError(
-                "the body is no audio; send the bytes of an MP3, WAV, FLAC, OGG or M4A file"
+                "the body is not audio; send the bytes of an MP3, WAV, FLAC, OGG or M4A file"
             )
         return beginning
 

@@ -180,7 +180,7 @@ class AnalysisService:
                 await asyncio.sleep(WITHDRAW_AGAIN_S)
             else:
                 return
-        logger.error("%s could not be withdrawn; the ledger is away", job_id)
+        logger.error("%s could not be withdrawn; the ledger is unavailable", job_id)
 
     async def get_job(self, caller: Caller, job_id: str, wait_s: float = 0) -> JobRecord:
         """Read a job, waiting up to ``wait_s`` seconds for its end.

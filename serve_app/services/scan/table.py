@@ -104,7 +104,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _found(location: str) -> Found | Trouble:
     if "\0" in location:
-        return Trouble(location.replace("\0", "\\0"), "a path holds no zero byte; mend the table")
+        return Trouble(
+            location.replace("\0", "\\0"), "a path cannot hold a zero byte; fix the table"
+        )
     address = SCHEME.fullmatch(location)
     if address is None:
         return next(SingleFile(Path(location)).find())

@@ -78,7 +78,7 @@ def middle(wanted: Wanted, likes: Sequence[Neighbour], dislikes: Sequence[Neighb
         vector = vector - AWAY * mean_of(dislikes, wanted.unlike)
     norm = np.linalg.norm(vector)
     if norm < 1e-6:
-        raise BadRequestError("what is wanted and what is not cancel out; leave some away")
+        raise BadRequestError("what you want and what you do not want cancel out; leave some out")
     return np.asarray(vector / norm, np.float32)
 
 

@@ -125,5 +125,5 @@ def test_what_is_wrong_is_told(library: Library, server: str) -> None:
     assert without_token.exit_code == 1
     assert "if the server knows no tokens, add --plain-password" in without_token.stderr
     nowhere = linked("music.example")
-    assert "music.example is no address" in nowhere.stderr
+    assert "music.example is not an address" in nowhere.stderr
     assert PASSWORD not in without_token.output + empty.output

@@ -198,7 +198,7 @@ def test_a_child_may_write_a_track(taken_over: Decoder, audio: Path) -> None:
 def test_samples_that_change_behind_the_last_message_are_looked_at(
     taken_over: Decoder, audio: Path
 ) -> None:
-    with pytest.raises(UndecodableAudioError, match="100% of the audio's samples are no sound"):
+    with pytest.raises(UndecodableAudioError, match="100% of the audio's samples are not sound"):
         taken_over.decode(audio, DecodeLimits())
 
 

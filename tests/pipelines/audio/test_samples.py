@@ -1,4 +1,4 @@
-"""Float files whose samples are no sound: refused, or silenced where they are few."""
+"""Float files whose samples are not sound: refused, or silenced where they are few."""
 
 import struct
 from collections.abc import Iterator
@@ -43,13 +43,13 @@ def test_a_file_of_them_is_refused(
     decoder: Decoder, tmp_path: Path, value: float, dtype: str
 ) -> None:
     source = float_wav(tmp_path / "a", np.full(RATE * 4, value), dtype=dtype)
-    with pytest.raises(UndecodableAudioError, match="100% of the audio's samples are no sound"):
+    with pytest.raises(UndecodableAudioError, match="100% of the audio's samples are not sound"):
         decoder.decode(source, LIMITS)
 
 
 def test_a_file_beyond_float32_is_refused(decoder: Decoder, tmp_path: Path) -> None:
     source = float_wav(tmp_path / "a", np.full(RATE * 4, 1e308), dtype="<f8")
-    with pytest.raises(UndecodableAudioError, match="samples are no sound"):
+    with pytest.raises(UndecodableAudioError, match="samples are not sound"):
         decoder.decode(source, LIMITS)
 
 
@@ -57,7 +57,7 @@ def test_they_are_refused_when_resampled_too(decoder: Decoder, tmp_path: Path) -
     samples = tone()
     samples[::50] = np.nan
     source = float_wav(tmp_path / "a", samples, rate=48_000)
-    with pytest.raises(UndecodableAudioError, match="samples are no sound"):
+    with pytest.raises(UndecodableAudioError, match="samples are not sound"):
         decoder.decode(source, LIMITS)
 
 
@@ -67,7 +67,7 @@ def test_segments_are_looked_at_too(decoder: Decoder, tmp_path: Path) -> None:
     source = float_wav(tmp_path / "a", samples)
     (good,) = decoder.decode_segments(source, [(0.5, 1.0)], LIMITS)
     np.testing.assert_allclose(good.samples[0], samples[RATE // 2 : RATE * 3 // 2], atol=1e-6)
-    with pytest.raises(UndecodableAudioError, match="samples are no sound"):
+    with pytest.raises(UndecodableAudioError, match="samples are not sound"):
         decoder.decode_segments(source, [(2.5, 1.0)], LIMITS)
 
 
@@ -86,7 +86,7 @@ def test_few_of_them_are_silenced_and_nothing_else(
 def test_one_in_a_hundred_is_too_many(decoder: Decoder, tmp_path: Path) -> None:
     samples = tone()
     samples[: len(samples) // 99] = np.nan
-    with pytest.raises(UndecodableAudioError, match="1% of the audio's samples are no sound"):
+    with pytest.raises(UndecodableAudioError, match="1% of the audio's samples are not sound"):
         decoder.decode(float_wav(tmp_path / "a", samples), LIMITS)
 
 

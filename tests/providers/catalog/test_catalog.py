@@ -219,7 +219,7 @@ def test_rejected_rows_are_counted_by_reason_and_the_good_ones_imported(tmp_path
     assert report.reasons == {
         "isrc: is not a valid identifier": 1,
         "neither an identifier nor artist and title": 1,
-        "year: must lie between 1000 and 2999": 1,
+        "year: must be between 1000 and 2999": 1,
     }
     assert [example.row for example in report.examples] == [2, 3, 4]
     catalog = Catalog.open(tmp_path / "catalog")
