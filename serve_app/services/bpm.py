@@ -17,9 +17,9 @@ from serve_app.services.charging import Charging, charge_id
 from serve_app.services.gate import Gate
 
 MAX_IN_FLIGHT = 32
-"""Requests that one ingress replica has computed at once: what a replica of the tempo deployment
-takes. They wait there, where they are next in line; a router that waits for a full replica leaves
-it idle for up to half a second between two tries."""
+"""Requests that one ingress replica computes at once: as many as a replica of the tempo deployment
+accepts. They queue there, ready to be next; a router that waits for a full replica leaves it idle
+for up to half a second between two tries."""
 
 
 class QuickBackend(Protocol):
@@ -34,10 +34,10 @@ class QuickBackend(Protocol):
         with_key: bool,
         tempo_range: TempoRange | None = None,
     ) -> QuickFeatures | Refusal:
-        """Fetch, decode and analyse; the tempo lies in the range, if there is one.
+        """Fetch, decode and analyse; the tempo is within the range, if one is given.
 
         Raises:
-            ServiceUnavailableError: No replica is free or answers in time.
+            ServiceUnavailableError: No replica is free, or none answers in time.
         """
         ...
 
@@ -78,12 +78,12 @@ class BpmService:
         """Detect the tempo of a body or an asset.
 
         Raises:
-            PayloadTooLargeError: Over the tier's upload size.
-            AssetNotFoundError: Expired, never existed, or another owner's.
-            InsufficientCreditsError: Not covered.
+            PayloadTooLargeError: Larger than the tier's upload size.
+            AssetNotFoundError: It expired, never existed, or is another owner's.
+            InsufficientCreditsError: The balance does not cover the cost.
             UnprocessableAudioError: Not audio, too short or too long; not charged.
-            ConcurrencyError: Too much of the caller's work is waiting; nothing was charged.
-            ServiceUnavailableError: Too much work is waiting; nothing was charged.
+            ConcurrencyError: Too many of the caller's requests are waiting; nothing was charged.
+            ServiceUnavailableError: Too many requests are waiting; nothing was charged.
         """
         self._gate.check(caller.owner, tier.name)
         async with audio.stored() as stored:

@@ -1,8 +1,8 @@
 """Take payment for one synchronous operation: hold, then charge or give back.
 
-Invariant: a hold ends with the operation; if this process dies in between, it is reaped and
-nothing is charged. Who is charged has got the answer. A name is charged once for as long as the
-ledger remembers ended holds, however many use it, at once or one after another.
+Invariant: a hold ends with the operation; if this process dies in between, the hold is reaped and
+nothing is charged. A charged caller gets the answer. A name is charged once for as long as the
+ledger remembers ended holds, however many requests use it, at once or one after another.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ UNPAID = ("voided", "reaped")
 
 
 def charge_id(request_id: str, sha256: str) -> str:
-    """Name the charge for bytes: a repeat with other ones must not pass for what was paid."""
+    """Name the charge for bytes: a repeat with other bytes must not pass as already paid."""
     return f"{request_id}:{hashlib.sha256(sha256.encode()).hexdigest()[:16]}"
 
 
 def attempt_id(name: str, attempt: int) -> str:
-    """Return the id of the hold of an attempt, from 0."""
+    """Return the id of the hold of an attempt; attempts count from 0."""
     return f"{name}:{attempt}" if attempt else name
 
 
@@ -37,10 +37,10 @@ class Hold:
     """Credits set aside under a name, in its first attempt that has not ended unpaid.
 
     Attributes:
-        final_cost: What to charge at the end; at most what was held.
-        is_paid: The name has been charged before.
-        charged: What this operation was charged; 0 where another one of the same name was.
-        balance: The account, after the charge once there is one.
+        final_cost: What to charge at the end; at most the amount held.
+        is_paid: Whether the name has already been charged.
+        charged: What this operation was charged; 0 if another of the same name was charged.
+        balance: The account's balance, after the charge once it is made.
     """
 
     def __init__(self, name: str, attempt: int, cost: int, balance: Balance, *, is_paid: bool):
@@ -54,7 +54,7 @@ class Hold:
 
     @property
     def hold_id(self) -> str:
-        """Its id in the ledger."""
+        """The hold's id in the ledger."""
         return attempt_id(self.name, self.attempt)
 
 
@@ -67,18 +67,18 @@ class Charging:
 
     @asynccontextmanager
     async def hold(self, caller: Caller, cost: int, request_id: str) -> AsyncIterator[Hold]:
-        """Hold ``cost`` while the body runs; charge at its end, give back when it raises.
+        """Hold ``cost`` while the body runs; charge when it ends, give back when it raises.
 
         Args:
             caller: Who pays.
             cost: Credits to hold.
-            request_id: The same id is charged once: a repeated request whose first attempt was
-                charged but never answered is not charged again, and is told what it cost.
+            request_id: An id is charged once: a repeated request whose first attempt was
+                charged but never answered is not charged again; its answer states the cost.
 
         Raises:
-            InsufficientCreditsError: Not covered.
-            ServiceUnavailableError: The ledger is away; nothing is charged, and what it may yet
-                hold is reaped. If it goes away while the body runs, the charge follows when it is
+            InsufficientCreditsError: The balance does not cover the cost.
+            ServiceUnavailableError: The ledger is unavailable; nothing is charged, and what it may
+                still hold is reaped. If it fails while the body runs, the charge follows when it is
                 back.
         """
         hold = await self.open(caller, cost, f"req:{request_id}")
@@ -91,13 +91,13 @@ class Charging:
         hold.charged = hold.final_cost
 
     async def open(self, caller: Caller, cost: int, name: str) -> Hold:
-        """Hold credits under a name, together with all who hold under it now.
+        """Hold credits under a name, shared with every request that holds under it now.
 
-        Cancelled, it gives back what the ledger may hold by then.
+        If cancelled, it gives back what the ledger may already hold.
 
         Raises:
-            InsufficientCreditsError: Not covered.
-            ServiceUnavailableError: The ledger is away.
+            InsufficientCreditsError: The balance does not cover the cost.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         attempt = 0
         while True:
@@ -124,18 +124,18 @@ class Charging:
         return next(going, following[-1])
 
     async def charge(self, caller: Caller, hold: Hold) -> None:
-        """Charge a hold, once among all who hold under its name.
+        """Charge a hold, once for all requests that hold under its name.
 
         Raises:
-            InsufficientCreditsError: It had been given back by another, or its time was over, and
-                it is not covered any more.
+            InsufficientCreditsError: Another request gave the hold back, or it expired, and the
+                balance no longer covers it.
         """
         if hold.is_paid:
             return
         try:
             await self._commit(caller, hold)
         except ServiceUnavailableError:
-            # It may have been carried out, and whoever is charged gets the answer.
+            # The charge may have been made, and a charged caller gets the answer.
             hold.charged = hold.final_cost
             task = asyncio.create_task(self._charge_later(caller, hold))
             self._unsettled.add(task)
@@ -164,7 +164,7 @@ class Charging:
             return
 
     async def give_back(self, caller: Caller, hold: Hold) -> None:
-        """Give a hold back; what cannot be given back now is reaped when its time is over."""
+        """Give a hold back; if that fails now, the hold is reaped when it expires."""
         if not hold.is_paid:
             await self._void(caller, hold.hold_id)
 

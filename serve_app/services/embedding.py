@@ -1,8 +1,8 @@
-"""Vectors of many files at once, and nothing else of them.
+"""Returns only the vectors of files, many in one request.
 
-Invariant: all files have come before a request counts among those that are worked on. The price of
-all is held before any is heard, and only those that got a vector are charged. What is wrong with
-one file is said of that file; the others are answered.
+Invariant: a request takes a working place only once all its files have arrived. The price of all
+is held before any is analysed, and only those that got a vector are charged. A fault of one file is
+reported for that file; the others are answered.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ MIN_AUDIO_S = 1.0
 MAX_IN_FLIGHT = 32
 """Requests that one ingress replica works on at once."""
 AT_ONCE = 4
-"""Files of one request that are heard; `FETCHES` are taken, so that none waits for another."""
+"""Files of one request analysed at once; `FETCHES` are fetched at once, so that none waits."""
 OUR_FAULT = "this file failed on our side; it was not charged"
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A vector of norm 1 (zeros for silence), the model that made it, and how long the audio is."""
+    """A vector of norm 1 (zeros for silence), the model that made it, and the audio's length."""
 
     vector: list[float]
     model: str
@@ -57,10 +57,10 @@ class EmbedBackend(Protocol):
     async def embed(
         self, source: Source, *, max_audio_s: float, max_bytes: int, model: str
     ) -> Embedded | Refusal:
-        """Fetch, decode and embed; ``model`` is "" for the chosen one.
+        """Fetch, decode and embed; ``model`` is "" for the default.
 
         Raises:
-            ServiceUnavailableError: No replica is free or answers in time, or none has memory for
+            ServiceUnavailableError: No replica is free, answers in time, or has memory for
                 the model.
         """
         ...
@@ -70,7 +70,7 @@ class EmbeddingBackend(Protocol):
     """The embedding deployment, as the worker sees it."""
 
     async def embed(self, waveform: Waveform, model: str = "") -> EmbeddingResult:
-        """Embed a track; ``model`` is "" for the chosen one."""
+        """Embed a track; ``model`` is "" for the default."""
         ...
 
 
@@ -110,7 +110,7 @@ class Embedder:
 
 @dataclass(frozen=True, slots=True)
 class SentFile:
-    """A file of a request, by the name that its sender knows."""
+    """A file of a request, under the sender's name for it."""
 
     name: str
     audio: Audio
@@ -118,7 +118,7 @@ class SentFile:
 
 @dataclass(frozen=True, slots=True)
 class FileVector:
-    """What became of a file: a vector, or why there is none."""
+    """The outcome for a file: a vector, or why there is none."""
 
     name: str
     found: Embedded | AfaError
@@ -126,7 +126,7 @@ class FileVector:
 
 @dataclass(frozen=True, slots=True)
 class EmbedAnswer:
-    """Vectors in the order of the files, and what they cost."""
+    """Vectors in the order of the files, and their cost."""
 
     files: list[FileVector]
     credits_used: int
@@ -154,11 +154,11 @@ class EmbedService:
         """Embed all files.
 
         Raises:
-            InsufficientCreditsError: Not all are covered; nothing was charged.
-            ConcurrencyError: Too many of the caller's uploads, or too much of the caller's work,
-                are under way; nothing was charged.
-            ServiceUnavailableError: Too many uploads are on their way, too much work is waiting, or
-                the store is away; nothing was charged.
+            InsufficientCreditsError: The balance does not cover all files; nothing was charged.
+            ConcurrencyError: Too many of the caller's uploads or requests are in progress; nothing
+                was charged.
+            ServiceUnavailableError: Too many uploads or requests are in progress, or the store is
+                unavailable; nothing was charged.
         """
         self._gate.check(caller.owner, tier.name)
         async with AsyncExitStack() as kept:
@@ -204,7 +204,7 @@ class EmbedService:
 
 
 async def each(work: Callable[[T], Awaitable[R]], items: Sequence[T], at_once: int) -> list[R]:
-    """Do the work for every item, so many at once; the first error ends it."""
+    """Do the work for every item, ``at_once`` at a time; the first error ends it."""
     turns = asyncio.Semaphore(at_once)
 
     async def one(item: T) -> R:

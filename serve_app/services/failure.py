@@ -1,4 +1,4 @@
-"""What is wrong with one file of many, told as the API tells of a request."""
+"""What is wrong with one file of many, in the form of the API's errors."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from serve_app.providers.web.url_guard import UrlError
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is wrong with a file, with a code as the API's errors have."""
+    """What is wrong with a file, with a code like those of the API's errors."""
 
     code: str
     message: str
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":
-        """Tell what an exception says of a file."""
+        """Turn an exception into what is wrong with a file."""
         match error:
             case AfaError():
                 return cls(error.code, error.message)
@@ -31,7 +31,7 @@ class Failure:
 
 
 def reason_of(error: OSError) -> str:
-    """Say why a file or folder could not be read, for a line that begins with its name."""
+    """Return why a file or folder could not be read, for a line that begins with its name."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     return error.strerror or str(error)

@@ -1,7 +1,8 @@
-"""How many requests a process works on, and takes bodies of, at once; more are refused.
+"""Limits the requests a process works on, and the bodies it receives, at once; refuses the rest.
 
-Invariant: whoever waits for a body holds a place among bodies, never one among computations, so
-that nobody's slow upload keeps another's request from being computed. Of both an owner has a share.
+Invariant: a request that waits for its body holds a place among bodies, never one among
+computations, so that no slow upload keeps another request from being computed. An owner gets only a
+share of both.
 """
 
 import asyncio
@@ -15,39 +16,39 @@ from serve_app.domain.tiers import LOCAL
 from serve_app.providers.web.audio_url import TOTAL_S
 
 MOST_BODIES = 256
-"""Of all owners, in one process: each takes a connection, and memory or disk while it comes."""
+"""Bodies of all owners, in one process: each takes a connection, and memory or disk, meanwhile."""
 
 FETCHES = 2
 """Addresses of one owner that a process fetches at once; the others wait."""
 LONGEST_WAIT_S = TOTAL_S + 5.0
-"""As long as a fetch may last, and some to clean up: whoever is next has its turn by then."""
+"""As long as a fetch may last, plus time to clean up: by then it is the next one's turn."""
 
 RETRY_AFTER_S = 5
 
 
 def share_of(limit: int, tier: str = "") -> int:
-    """Return how many of so many one owner may have: a quarter, on its own machine all."""
+    """Return how many of ``limit`` one owner may have: a quarter, or all on its own machine."""
     return limit if tier == LOCAL else max(1, limit // 4)
 
 
 class Gate:
-    """Lets in at most ``limit``, and few of one owner, so that a refusal costs no hold."""
+    """Admits at most ``limit`` requests, and few of one owner, so that a refusal needs no hold."""
 
     def __init__(
         self, limit: int, of_one: int | None = None, retry_after_s: int = RETRY_AFTER_S
     ) -> None:
-        """Let in so many of one owner, by default its share."""
+        """Admit ``of_one`` requests of one owner, by default its share."""
         self._limit = limit
         self._of_one = of_one
         self._retry_after_s = retry_after_s
         self._inside: Counter[str] = Counter()
 
     def check(self, owner: str, tier: str = "") -> None:
-        """Refuse what would find no room now, before its body is taken.
+        """Refuse a request for which there is no room, before its body is received.
 
         Raises:
-            ConcurrencyError: There is none for this owner.
-            ServiceUnavailableError: There is none for anybody.
+            ConcurrencyError: There is no room for this owner.
+            ServiceUnavailableError: There is no room for anyone.
         """
         of_one = share_of(self._limit, tier) if self._of_one is None else self._of_one
         if self._inside[owner] >= of_one:
@@ -63,14 +64,14 @@ class Gate:
 
     @contextmanager
     def entered(self, owner: str, tier: str = "") -> Iterator[None]:
-        """Be inside while the block runs; raises as `check`."""
+        """Hold a place while the block runs; raises as `check`."""
         self.check(owner, tier)
         with counted(self._inside, owner):
             yield
 
 
 class BodyPlaces:
-    """Places for bodies on their way: few of one owner, so that there are some for every other."""
+    """Places for bodies being received: few for one owner, so that others get some."""
 
     def __init__(self, limit: int = MOST_BODIES) -> None:
         self._limit = limit
@@ -82,8 +83,8 @@ class BodyPlaces:
         """Hold one of the owner's ``limit`` places while the block runs.
 
         Raises:
-            ConcurrencyError: The owner has no more.
-            ServiceUnavailableError: Nobody has.
+            ConcurrencyError: The owner has no free place.
+            ServiceUnavailableError: There is no free place at all.
         """
         if self._taken[owner] >= limit:
             raise ConcurrencyError(
@@ -101,7 +102,7 @@ class BodyPlaces:
         """Hold a place, and one of the owner's `FETCHES` while the block runs; raises as `taken`.
 
         Raises:
-            ConcurrencyError: The addresses before it take too long.
+            ConcurrencyError: The owner's earlier addresses take too long.
         """
         with self.taken(owner, limit):
             fetches = self._fetches.setdefault(owner, asyncio.Semaphore(FETCHES))
@@ -122,7 +123,7 @@ class BodyPlaces:
 
 @contextmanager
 def counted(counts: Counter[str], owner: str) -> Iterator[None]:
-    """Count one more of an owner while the block runs."""
+    """Count one more for an owner while the block runs."""
     counts[owner] += 1
     try:
         yield

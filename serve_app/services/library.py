@@ -1,6 +1,6 @@
-"""The library as accounts use it: what they add, see, change and remove.
+"""The library as accounts use it: what they add, read, change and remove.
 
-Invariant: an account changes its own tracks alone, and sees beside them the operator's.
+Invariant: an account changes only its own tracks; it also sees the operator's.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ NOT_LINKED = (
 NO_TRACK = "no such track is in your library or the operator's"
 NO_COVER = "no file of the track that this server can read has a picture in its tags"
 MAX_MAPPED = 2000
-"""Tracks on a map: as many as a screen can show; of more, an even sample."""
+"""Tracks on a map: as many as a screen can show; a larger library is sampled evenly."""
 MAPS_KEPT = 32
 MAX_OF_ARTIST = 500
-"""Tracks looked at for those of an artist's name."""
+"""Tracks examined to find those of an artist by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedTrack:
-    """A track and where it lies, -1 to 1 each way."""
+    """A track and its position, -1 to 1 on each axis."""
 
     track: Outline
     x: float
@@ -69,8 +69,8 @@ class LibraryMap:
     """Tracks on a plane.
 
     Attributes:
-        model: Whose vectors were projected; None where there are none.
-        total: Tracks that have such a vector, on the map or not.
+        model: The model whose vectors were projected; None if there are none.
+        total: Tracks that have a vector of that model, on the map or not.
         shown: How much of the vectors' variance the plane shows, 0 to 1.
     """
 
@@ -81,7 +81,7 @@ class LibraryMap:
 
 
 class LibraryService:
-    """Answers for one account at a time."""
+    """Answers one account at a time."""
 
     def __init__(
         self,
@@ -100,18 +100,18 @@ class LibraryService:
     async def page(
         self, caller: Caller, query: TrackQuery, limit: int, cursor: str | None
     ) -> TrackPage:
-        """List what the caller sees, in the query's order."""
+        """List the tracks that the caller sees, in the query's order."""
         return await asyncio.to_thread(
             self._library.page, query, visible_to(caller.owner), limit, cursor
         )
 
     async def map(self, caller: Caller) -> LibraryMap:
-        """Lay what the caller sees on a plane, by the model that most of it has vectors of."""
+        """Place the tracks the caller sees on a plane, by the model with most vectors of them."""
         version = self._library.version
         return await asyncio.to_thread(self._mapped, caller.owner, version)
 
     def _draw(self, owner: str, version: int) -> LibraryMap:
-        """Draw a map; its ``version`` is what it is kept by."""
+        """Draw a map; ``version`` only keys the cache."""
         del version
         owners = visible_to(owner)
         counts = self._library.with_vectors(owners)
@@ -134,7 +134,7 @@ class LibraryService:
         """Read a track that the caller sees.
 
         Raises:
-            TrackNotFoundError: There is none of that id.
+            TrackNotFoundError: There is no track of that id.
         """
         track = self._library.get(track_id)
         if track is None or track.owner not in visible_to(caller.owner):
@@ -142,10 +142,10 @@ class LibraryService:
         return track
 
     async def cover(self, caller: Caller, track_id: str) -> Cover:
-        """Return the picture that a file of a track carries.
+        """Return the cover art in a track's file.
 
         Raises:
-            TrackNotFoundError: There is no such track, or no file at hand has one.
+            TrackNotFoundError: There is no such track, or none of its local files has cover art.
         """
         for file in self.get(caller, track_id).files:
             if file.place is Place.PATH and file.missing_since is None:
@@ -163,16 +163,16 @@ class LibraryService:
         return self.get(caller, hits[0].track_id)
 
     def of_item(self, caller: Caller, item_id: str, server: str | None) -> tuple[LibraryTrack, str]:
-        """Return the track that a media server calls so, and that server.
+        """Return the track that has this id at a media server, and that server.
 
         Args:
             caller: Who asks.
-            item_id: The server's id of it.
-            server: Its name, where several use the same ids.
+            item_id: The server's id of the track.
+            server: The server's name, needed if several use the same ids.
 
         Raises:
-            TrackNotFoundError: None is called so.
-            BadRequestError: Several servers call tracks so.
+            TrackNotFoundError: No track has the id.
+            BadRequestError: Several servers use the id.
         """
         found = {
             item.server: track
@@ -196,7 +196,7 @@ class LibraryService:
         Args:
             caller: Who asks.
             artist: The server's id of the artist, or the name, however it is spelt.
-            server: Its name, where several are linked.
+            server: The server's name, needed if several are linked.
 
         Raises:
             TrackNotFoundError: There are none.
@@ -223,11 +223,11 @@ class LibraryService:
         return tracks, server
 
     def server(self, asked: str | None) -> str:
-        """Return the media server that is meant: the one asked for, or the only one.
+        """Return the media server that was asked for, or the only one.
 
         Raises:
-            TrackNotFoundError: None of that name, or none at all, is linked.
-            BadRequestError: There are several.
+            TrackNotFoundError: No server of that name, or none at all, is linked.
+            BadRequestError: Several servers are linked, and none was named.
         """
         known = sorted(self._library.servers())
         if asked in known or (asked is None and len(known) == 1):
@@ -239,7 +239,7 @@ class LibraryService:
     async def add(
         self, caller: Caller, identity: TrackIdentity, tags: Sequence[str], file: TrackFile
     ) -> tuple[LibraryTrack, bool]:
-        """Add a track, or a file and what is said of it to the own track that it is.
+        """Add a track, or extend the account's own track that it is with a file and identity.
 
         Returns:
             The track, and whether it is new.
@@ -271,17 +271,17 @@ class LibraryService:
         return track, track.track_id == new.track_id
 
     async def submit(self, caller: Caller, mbid: str, document: object) -> None:
-        """Keep what a low-level document of AcousticBrainz' extractor says of a recording.
+        """Keep what a low-level document of AcousticBrainz's extractor says about a recording.
 
-        Of several documents the last counts; names that are known already stay.
+        The last of several documents counts; names that are already known stay.
 
         Args:
-            caller: Whose library.
-            mbid: MusicBrainz recording id, as we write it.
+            caller: Whose library to keep it in.
+            mbid: MusicBrainz recording id, in canonical form.
             document: The JSON value that was sent.
 
         Raises:
-            BadRequestError: It is no such document, or of another recording.
+            BadRequestError: It is not such a document, or is of another recording.
             LibraryClosedError: The operator alone adds tracks.
         """
         measured = identity_in(document)
@@ -308,7 +308,7 @@ class LibraryService:
         await self._entered(new, [str(TrackId(Platform.MBID, mbid))], measured_again)
 
     def check_open(self) -> None:
-        """Refuse to add tracks where accounts may not.
+        """Refuse if accounts may not add tracks.
 
         Raises:
             LibraryClosedError: The operator alone adds tracks.
@@ -317,10 +317,10 @@ class LibraryService:
             raise LibraryClosedError(CLOSED)
 
     async def link(self, caller: Caller, asset: AssetRecord, track: str | None) -> None:
-        """Make the track that an asset is said to be, if any, known to the asset's owner.
+        """Add the track that an asset is said to be, if any, to its owner's library.
 
-        Where the operator alone adds tracks, and for test keys, nothing is done: the asset is then
-        used for tracks that are known otherwise.
+        If only the operator adds tracks, and for test keys, this does nothing: the asset is then
+        used for tracks that are already known.
         """
         if track is None or caller.is_test or self._adding == "operator":
             return
@@ -341,17 +341,17 @@ class LibraryService:
         known: dict[str, object],
         tags: Sequence[str] | None,
     ) -> LibraryTrack:
-        """Change fields of the identity, and the tags, of an own track.
+        """Change identity fields and tags of a track of the caller's own.
 
         Args:
             caller: Whose track it is.
             track_id: The library's id.
             known: Fields of `TrackIdentity` to their values; None forgets one.
-            tags: What they shall be; None leaves them.
+            tags: The new tags; None leaves them unchanged.
 
         Raises:
-            TrackNotFoundError: There is none of that id.
-            LibraryClosedError: It is the operator's.
+            TrackNotFoundError: There is no track of that id.
+            LibraryClosedError: The track is the operator's.
         """
         self._own(caller, track_id)
         defaults = {field.name: field.default for field in fields(TrackIdentity)}
@@ -368,7 +368,7 @@ class LibraryService:
         return await self._written(Edit(track_id, where_there(changed)))
 
     async def remove(self, caller: Caller, track_id: str) -> None:
-        """Remove an own track with everything that was heard in it; raises as `change`."""
+        """Remove a track of the caller's own with all its analyses; raises as `change`."""
         self._own(caller, track_id)
         await self._writer.write(Edit(track_id, removed))
 
@@ -393,7 +393,7 @@ class LibraryService:
         return await self._written(Entry(new.owner, terms, edit))
 
     def _of_terms(self, owner: str, terms: Sequence[str]) -> LibraryTrack | None:
-        """The owner's track that has one of the terms."""
+        """Return the owner's track that has one of the terms."""
         for term in terms:
             found = self._library.of_term(term, owner)
             if found:

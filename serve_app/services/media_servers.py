@@ -1,7 +1,7 @@
-"""Which song of a media server is which track of the library.
+"""Finds which track of the library each song of a media server is.
 
-Invariant: a song is linked only if one track alone can be meant. What a server calls its songs is
-known by that server's name, so that several may use the same ids.
+Invariant: a song is linked only if exactly one track fits. The ids of a server's songs are stored
+with that server's name, so that several servers may use the same ids.
 """
 
 import re
@@ -20,7 +20,7 @@ from serve_app.library.track import OPERATOR, LibraryTrack, ServerItem
 from serve_app.providers.subsonic import Song
 
 MAX_DIFFERENCE_S = 2.0
-"""Of durations: servers tell whole seconds, and some count what an encoder pads."""
+"""Of durations: servers report whole seconds, and some count an encoder's padding."""
 
 SAME_FOLDERS = 2
 """Parts at the end of two paths that must agree: the file and its folder. The folders above are
@@ -49,7 +49,7 @@ class Matcher:
                 self._by_name[text_key(who.artist, who.title)].append(track)
 
     def find(self, song: Song) -> tuple[LibraryTrack | None, Way]:
-        """Return the track that a song is, and how it was found, or why not."""
+        """Return the track that a song is and how it was found; else None and why not."""
         ways: dict[Way, Callable[[], Sequence[LibraryTrack]]] = {
             "path": lambda: self._at(song.path or ""),
             "mbid": lambda: self._by_mbid.get(song.mbid or "", ()),
@@ -64,7 +64,7 @@ class Matcher:
         return None, "ambiguous" if is_ambiguous else "unknown"
 
     def _at(self, path: str) -> Sequence[LibraryTrack]:
-        """The tracks whose files lie at what most agrees with a path."""
+        """Return the tracks whose files agree best with a path."""
         parts = parts_of(path) if path else ("",)
         found = [(agreeing(parts, other), track) for other, track in self._by_file[parts[-1]]]
         best = max((n for n, _ in found), default=0)
@@ -73,10 +73,10 @@ class Matcher:
 
 
 def link(library: Library, server: str, songs: Iterable[Song]) -> Counter[Way]:
-    """Note in the operator's tracks what a media server calls them, and forget what it did.
+    """Store what a media server calls the operator's tracks, in place of what it did before.
 
     Returns:
-        How many songs were found in which way, or were not.
+        How many songs were found in each way, or why not.
     """
     tracks = list(library.all([OPERATOR]))
     matcher = Matcher(tracks)
@@ -99,12 +99,12 @@ def link(library: Library, server: str, songs: Iterable[Song]) -> Counter[Way]:
 
 
 def items_of(track: LibraryTrack, server: str) -> list[ServerItem]:
-    """What a server calls a track, once for each of its files."""
+    """Return what a server calls a track, once for each of its files."""
     return [item for item in track.items if item.server == server]
 
 
 def renamed(server: str, mine: Sequence[ServerItem]) -> Callable[[LibraryTrack], LibraryTrack]:
-    """Have a server call a track so from now on."""
+    """Return a change that replaces what a server calls a track."""
 
     def change(track: LibraryTrack) -> LibraryTrack:
         return replace(
@@ -115,13 +115,13 @@ def renamed(server: str, mine: Sequence[ServerItem]) -> Callable[[LibraryTrack],
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Folders and file of a path, spelt alike on every system."""
+    """Folders and file of a path, normalised to be the same on every system."""
     text = unicodedata.normalize("NFC", re.sub(r"^\w+://", "", path).replace("\\", "/"))
     return tuple(part for part in PurePosixPath(text).parts if part != "/") or ("",)
 
 
 def agreeing(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many parts at the end of two paths agree."""
+    """Count the parts at the end of two paths that agree."""
     n = 0
     for a, b in zip(reversed(one), reversed(other), strict=False):
         if a != b:
@@ -131,7 +131,7 @@ def agreeing(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def has_length(track: LibraryTrack, song: Song) -> bool:
-    """Whether a track may be as long as a song."""
+    """Whether a track may have the length of a song."""
     known = measures_of(track).duration_s
     if known is None or song.duration_s is None:
         return True

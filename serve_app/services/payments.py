@@ -1,6 +1,6 @@
 """Carry automatic top-ups from intent to booked pack.
 
-Invariant: a charge whose outcome is unknown is asked about, never made again under another id.
+Invariant: a charge whose outcome is unknown is queried, never made again under another id.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 64
 LIMIT_S = 30.0
-"""A provider that has not answered by then is asked in the next round."""
+"""A provider that has not answered by then is queried again in the next round."""
 
 
 class PaymentsWorker:
-    """Brings open intents to their end; any number may run."""
+    """Brings open intents to their end; any number of workers may run."""
 
     def __init__(self, topups: Topups, provider: PaymentProvider) -> None:
         self._topups = topups
         self._provider = provider
 
     async def run_once(self) -> int:
-        """Go once through open intents, side by side; tell how many were closed.
+        """Go through open intents once, concurrently; return how many were closed.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         intents = await self._topups.open_intents()
         if len(intents) > AT_ONCE:

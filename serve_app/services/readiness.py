@@ -1,4 +1,4 @@
-"""Which parts of the service can do their work, asked by `/readyz`."""
+"""Which parts of the service can do their work, as reported by `/readyz`."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 PROBE_TIMEOUT_S = 2.0
 CACHE_S = 1.0
 AUDIT, JOURNAL = "audit", "journal"
-"""Parts that are away until somebody has acted, while requests go on: no start waits for them."""
+"""Parts that stay unready until somebody acts, while requests go on: no start waits for them."""
 
 
 class AuditMismatchError(RuntimeError):
@@ -15,11 +15,11 @@ class AuditMismatchError(RuntimeError):
 
 
 class JournalStoppedError(RuntimeError):
-    """The journal is not archived: the ledger lacks entries that were, or the archive does."""
+    """Archiving has stopped: the ledger lacks archived entries, or the archive lacks entries."""
 
 
 class Readiness:
-    """Runs named probes side by side; a probe is ready when it returns in time without raising."""
+    """Runs named probes concurrently; a probe is ready when it returns in time without raising."""
 
     def __init__(self, probes: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
         self._probes = probes
@@ -28,7 +28,7 @@ class Readiness:
         self._lock = asyncio.Lock()
 
     async def check(self) -> dict[str, str]:
-        """Return each part's state: `ok` or what is wrong; at most a second old."""
+        """Return each part's state: `ok` or what is wrong, at most a second old."""
         async with self._lock:
             if time.monotonic() - self._checked_at >= CACHE_S:
                 states = await asyncio.gather(*(self._run(p) for p in self._probes.values()))

@@ -1,4 +1,4 @@
-"""What waits and what is open in the whole installation, as metrics: one looks for all."""
+"""Metrics of what is waiting and open in the whole installation: one process measures for all."""
 
 from serve_app.domain.telemetry import metrics
 from serve_app.ledger.census import take_census
@@ -7,10 +7,10 @@ from serve_app.store.client import Store
 
 
 async def survey(store: Store, jobs: Jobs) -> None:
-    """Look at the ledger and its lanes once.
+    """Measure the ledger and its lanes once.
 
     Raises:
-        ServiceUnavailableError: The ledger is away.
+        ServiceUnavailableError: The ledger is unavailable.
     """
     for stage, lanes in (await jobs.standings()).items():
         for lane in lanes:

@@ -1,4 +1,4 @@
-"""Chores that must go on whatever else happens: each in its own loop, none stopping another."""
+"""Chores that must go on whatever else happens: each has a loop, so none stops another."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from serve_app.domain.telemetry.metrics import CHORES_FAILED
 logger = logging.getLogger(__name__)
 
 STALLED_AFTER = 20
-"""A chore that has not ended for so many of its periods (and a minute) is called stalled."""
+"""Periods (plus a minute) without an end of a round after which a chore counts as stalled."""
 
 STALL_GRACE_S = 60.0
 
@@ -52,7 +52,7 @@ class Upkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def stalled(self) -> list[str]:
-        """Name the chores that have not come round for long."""
+        """Name the chores that have not completed a round for long."""
         now = self._clock()
         return [
             chore.name
@@ -65,7 +65,7 @@ class Upkeep:
             try:
                 await chore.work()
             except Exception as error:  # noqa: BLE001  the next round tries again
-                # Not its repr, in which redis-py leaves out what the server said.
+                # Not its repr, from which redis-py omits the server's message.
                 logger.warning("%s: %s: %s", chore.name, type(error).__name__, error)
                 CHORES_FAILED.record(1, chore=chore.name)
             self._ended_at[chore.name] = self._clock()

@@ -1,7 +1,7 @@
 """Keep uploaded audio for its owner until it expires.
 
-Invariant: an asset whose record is gone answers as one that never was, at once; its bytes follow
-with the next sweep.
+Invariant: an asset whose record is gone is at once treated as one that never existed; the next
+sweep deletes its bytes.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from serve_app.store.objects import ObjectStore
 logger = logging.getLogger(__name__)
 
 CHECK_LIMITS = DecodeLimits(cpu_s=5, wall_s=20.0, address_space_bytes=1 << 29)
-"""Of the look at an upload's first seconds, which takes some hundredths of one."""
+"""Limits for decoding an upload's first seconds, which takes some hundredths of a second."""
 
 NO_ASSET = "no such asset; assets expire with their tier's lifetime"
 ORPHAN_AGE = timedelta(hours=2)
-"""Older uploads belong to no job: none waits and runs that long."""
+"""Older uploads belong to no job, as none waits and runs that long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +68,29 @@ class AssetsService:
         media_type: str = "",
         track: str | None = None,
     ) -> AssetRecord:
-        """Store a body; the same bytes again give the asset that is already there, unchanged.
+        """Store a body; sending the same bytes again returns the existing asset, unchanged.
 
         Args:
-            caller: Whose it becomes.
+            caller: Whose asset it becomes.
             tier: Sets size limit and lifetime.
             chunks: The bytes.
-            media_type: As sent; told from the bytes where it names no audio.
-            track: The recording that the owner says it is.
+            media_type: As sent; determined from the bytes if it is not that of audio.
+            track: The recording that it is, according to its owner.
 
         Raises:
-            PayloadTooLargeError: The body passed the tier's upload size, or the caller's assets
-                would pass its storage; nothing was stored.
+            PayloadTooLargeError: The body exceeded the tier's upload size, or the caller's assets
+                would exceed its storage; nothing was stored.
             BadRequestError: The body is empty.
             UnsupportedMediaTypeError: It is text, an image or the like; nothing was stored.
-            UnprocessableAudioError: It does not begin as audio that can be decoded; nothing stays.
+            UnprocessableAudioError: Its beginning cannot be decoded; nothing is kept.
         """
         asset_id = PREFIX + new_ulid()
         key = asset_object_key(caller.owner, asset_id)
         body = CheckedBody(chunks)
         stored = await store_body(self._objects, key, body.chunks(), tier)
         await self._check_audio(key)
-        # If this is not answered it may have been done: bytes that no record names are swept, but a
-        # record without bytes would stand in the way of every later upload of them.
+        # Without an answer this may still have been done: bytes without a record are swept, but a
+        # record without bytes would block every later upload of them.
         new = NewAsset(
             asset_id=asset_id,
             owner=caller.owner,
@@ -111,7 +111,7 @@ class AssetsService:
         return record
 
     async def _check_audio(self, key: str) -> None:
-        """Have the first seconds decoded behind the decoder's walls; delete what does not."""
+        """Decode the first seconds in the decoder's sandbox; delete the audio if that fails."""
         try:
             async with self._objects.at_hand(key) as path:
                 with counted_decoding():
@@ -124,7 +124,7 @@ class AssetsService:
         """Read an asset's record.
 
         Raises:
-            AssetNotFoundError: Expired, never existed, or another owner's.
+            AssetNotFoundError: It expired, never existed, or is another owner's.
         """
         record = None
         if is_asset_id(asset_id):
@@ -134,10 +134,10 @@ class AssetsService:
         return record
 
     async def delete(self, caller: Caller, asset_id: str) -> None:
-        """Forget an asset and delete its bytes; a job that runs on it has its own copy.
+        """Delete an asset and its bytes; a job that uses it has its own copy.
 
         Raises:
-            AssetNotFoundError: Expired, never existed, or another owner's.
+            AssetNotFoundError: It expired, never existed, or is another owner's.
         """
         asset = await self.get(caller, asset_id)
         if not await self._assets.delete(asset):
@@ -149,7 +149,7 @@ class AssetsService:
         """List the caller's assets, newest first.
 
         Raises:
-            BadRequestError: The cursor is no asset id.
+            BadRequestError: The cursor is not an asset id.
         """
         if cursor is not None and not is_asset_id(cursor):
             raise BadRequestError("cursor: pass the next_cursor of the page before")
@@ -159,7 +159,7 @@ class AssetsService:
         return AssetPage(items[:limit], items[limit - 1].asset_id)
 
     async def stored_bytes(self, caller: Caller) -> int:
-        """Return how many bytes the caller's assets have, as the quota counts them."""
+        """Return the total size of the caller's assets, as the quota counts it."""
         return await self._assets.stored_bytes(caller.owner)
 
     async def of_track(self, caller: Caller, track: str) -> AssetRecord | None:
@@ -167,7 +167,7 @@ class AssetsService:
         return await self._assets.of_track(caller.owner, track)
 
     async def delete_expired(self) -> int:
-        """Delete the bytes of expired assets; tell how many."""
+        """Delete the bytes of expired assets; return how many."""
         due = await self._assets.due()
         for owner, asset_id in due:
             await self._objects.delete(asset_object_key(owner, asset_id))
@@ -175,14 +175,14 @@ class AssetsService:
         return len(due)
 
     async def delete_orphans(self, now: datetime | None = None) -> int:
-        """Delete old objects that no record or job refers to; tell how many."""
+        """Delete old objects that no record or job refers to; return how many."""
         before = (now or datetime.now(UTC)) - ORPHAN_AGE
         n_assets = await self._objects.sweep("assets/", before, self._assets.referenced)
         return n_assets + await self._objects.sweep(f"{UPLOADS}/", before, _keep_none)
 
 
 class CheckedBody:
-    """A body that goes on once its beginning may be audio; ``head`` is that beginning."""
+    """A body that is passed on only if its beginning, ``head``, may be audio."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks

@@ -1,7 +1,7 @@
-"""Audio that a request brings: a body, an asset, or an address.
+"""Audio that comes with a request: a body, an asset, or an address.
 
-Invariant: nothing of it is read before a service asks for it, so that a refusal at a gate costs
-neither a body nor a look at the store.
+Invariant: none of it is read before a service asks for it, so that a refusal at a gate costs
+neither an upload nor a query of the store.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from serve_app.store.objects import READ_BYTES, ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class StoredAudio:
-    """Audio that lies in the object store; ``asset`` is the one that the request named."""
+    """Audio in the object store; ``asset`` is the one that the request named."""
 
     key: str
     sha256: str
@@ -46,22 +46,22 @@ class Audio(Protocol):
     """Bytes that a request sends or names."""
 
     def chunks(self) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Have the bytes, read once; raises as `stored`."""
+        """Provide the bytes, to be read once; raises as `stored`."""
         ...
 
     def stored(self) -> AbstractAsyncContextManager[StoredAudio]:
-        """Have the bytes in the object store while the block runs.
+        """Keep the bytes in the object store while the block runs.
 
         Raises:
-            PayloadTooLargeError: Over the tier's upload size.
+            PayloadTooLargeError: Larger than the tier's upload size.
             AssetNotFoundError: The asset expired, never existed, or is another owner's.
             UrlFetchError: The address gives no audio.
-            BadRequestError: There are none.
+            BadRequestError: There are no bytes.
         """
         ...
 
     async def source(self, job_id: str) -> ObjectSource | UrlSource:
-        """Keep the bytes for a job, which may outlive the asset; raises as `stored`."""
+        """Store the bytes for a job, which may outlive the asset; raises as `stored`."""
         ...
 
 
@@ -131,7 +131,7 @@ class AudioAsset:
         yield StoredAudio(asset.object_key, asset.sha256, asset)
 
     async def source(self, job_id: str) -> ObjectSource:
-        """See `Audio.source`; raises `PayloadTooLargeError` also when the tier allows less now."""
+        """See `Audio.source`; raises `PayloadTooLargeError` also if the tier now allows less."""
         asset = await self._asset()
         key = f"{UPLOADS}/{job_id}"
         async with self.chunks() as chunks:
@@ -143,9 +143,9 @@ class AudioAsset:
 
 
 class AudioAddress:
-    """A public address: a job's worker fetches what is there; for the rest it is fetched here.
+    """A public address: a job's worker fetches from it; for all else it is fetched here.
 
-    Invariant: while it is fetched here, or waits for that, it holds one of its owner's places among
+    Invariant: while it is fetched here, or waits to be, it holds one of its owner's places for
     bodies.
     """
 
@@ -167,7 +167,7 @@ class AudioAddress:
 
     @asynccontextmanager
     async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See `Audio.chunks`; of a test key's address nothing is fetched, its text is the audio."""
+        """See `Audio.chunks`; for a test key the address's text is the audio, unfetched."""
         self._check()
         if self._caller.is_test:
             yield one_chunk(self._url.encode())
@@ -192,7 +192,7 @@ class AudioAddress:
             yield stored
 
     async def source(self, job_id: str) -> UrlSource:
-        """See `Audio.source`; only the address's form is looked at."""
+        """See `Audio.source`; only the address's form is checked."""
         del job_id  # nothing is kept
         self._check()
         return UrlSource(self._url, urlsplit(self._url).hostname)
@@ -208,9 +208,9 @@ class AudioAddress:
 async def temporarily_stored(
     objects: ObjectStore, chunks: AsyncIterator[bytes], tier: Tier
 ) -> AsyncIterator[StoredAudio]:
-    """Have bytes in the object store while the block runs; raises as `store_body`.
+    """Keep bytes in the object store while the block runs; raises as `store_body`.
 
-    What cannot be deleted then is swept: the answer may have been charged, and is given.
+    If they cannot be deleted then, they are swept later: a charged answer must still be given.
     """
     key = f"{UPLOADS}/body_{new_ulid()}"
     body = await store_body(objects, key, chunks, tier)

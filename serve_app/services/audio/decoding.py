@@ -1,4 +1,4 @@
-"""Counts what the decoder is given, and what becomes of it."""
+"""Counts the files given to the decoder, by outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from serve_app.domain.telemetry.metrics import DECODES
 
 @contextmanager
 def counted_decoding() -> Iterator[None]:
-    """Count the one file that the body decodes, by how that ended."""
+    """Count the one file that the block decodes, by outcome."""
     try:
         yield
     except AudioError as error:

@@ -1,4 +1,4 @@
-"""Take a request's body into the object store, within the tier's size."""
+"""Store a request's body in the object store, within the tier's upload size."""
 
 from collections.abc import AsyncIterator
 
@@ -8,7 +8,7 @@ from serve_app.domain.tiers import Tier
 from serve_app.store.objects import ObjectStore
 
 UPLOADS = "uploads"
-"""Objects below this prefix belong to one request or job and live no longer than it."""
+"""Objects below this prefix belong to one request or job and are deleted with it."""
 
 EMPTY = "there is no audio: the body or its file is empty (0 bytes)"
 
@@ -19,7 +19,7 @@ async def store_body(
     """Store a body under ``key``.
 
     Raises:
-        PayloadTooLargeError: It passed the tier's upload size; nothing was stored.
+        PayloadTooLargeError: It exceeded the tier's upload size; nothing was stored.
         BadRequestError: It is empty; nothing was stored.
     """
     try:

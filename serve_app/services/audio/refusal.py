@@ -1,4 +1,4 @@
-"""Why audio cannot be analysed, on its way back from the deployment that found out."""
+"""Why audio cannot be analysed, as returned by the deployment that found out."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Crosses processes as a value, not as an exception."""
+    """Passed between processes as a value, not as an exception."""
 
     code: str
     message: str
 
 
 def accept(found: T | Refusal) -> T:
-    """Return what was found.
+    """Return the result unless it is a refusal.
 
     Raises:
         UnprocessableAudioError: It was refused.

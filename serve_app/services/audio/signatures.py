@@ -1,7 +1,7 @@
-"""Tell bytes that surely hold no audio by how they begin; the decoder judges the rest."""
+"""Recognise bytes that are certainly not audio by how they begin; the decoder judges the rest."""
 
 HEAD_BYTES = 512
-"""As much of a file as is looked at."""
+"""How much of a file is examined."""
 
 NO_AUDIO = (
     b"\x89PNG\r\n",
@@ -19,7 +19,7 @@ NO_AUDIO = (
     b"\xfd7zXZ",
     b"\x28\xb5\x2f\xfd",
 )
-"""Images, documents, archives and programs, by the registries of their formats."""
+"""Beginnings of images, documents, archives and programs, from their formats' registries."""
 
 SOUND = {
     b"RIFF": "audio/wav",
@@ -41,13 +41,13 @@ SOUND = {
     b"\x1aE\xdf\xa3": "audio/x-matroska",
     b"0&\xb2u\x8ef\xcf\x11": "audio/x-ms-wma",
 }
-"""How audio begins, to its media type; the beginning of some could pass for text."""
+"""Beginnings of audio, to its media type; some could pass for text."""
 
 _TEXT = frozenset(range(32, 127)) | frozenset(b"\t\n\r\f")
 
 
 def is_surely_no_audio(head: bytes) -> bool:
-    """Return whether a file that begins so is text, an image, an archive or the like.
+    """Return whether a file that begins with ``head`` is text, an image, an archive or the like.
 
     Args:
         head: The first `HEAD_BYTES` of the file, or all of a shorter one.
@@ -60,13 +60,13 @@ def is_surely_no_audio(head: bytes) -> bool:
 
 
 def media_type_of(head: bytes) -> str:
-    """Return the media type of a file that begins so; ``application/octet-stream`` when unknown."""
+    """Return the media type of a file from its head; ``application/octet-stream`` when unknown."""
     for start, media_type in SOUND.items():
         if head.startswith(start):
             return media_type
     if head[4:8] == b"ftyp":
         return "audio/mp4"
-    # MPEG audio begins with eleven ones; its layer is 0 in ADTS alone, which carries AAC.
+    # MPEG audio begins with eleven 1 bits; layer 0 occurs only in ADTS, which carries AAC.
     if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
         return "audio/mpeg" if head[1] & 0x06 else "audio/aac"
     return "application/octet-stream"

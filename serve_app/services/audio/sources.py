@@ -24,7 +24,7 @@ from serve_app.store.objects import ObjectStore
 
 
 class SourceFetcher:
-    """Brings the audio of a source into a local file."""
+    """Fetches the audio of a source into a local file."""
 
     def __init__(self, objects: ObjectStore, urls: AudioUrlFetcher) -> None:
         self._objects = objects
@@ -74,7 +74,7 @@ class TrackAudio:
         """Return where lawful audio of the track is, or None.
 
         Returns:
-            An `ObjectSource` for the caller's own asset, and for nothing else.
+            An `ObjectSource` for the caller's own asset, and only for that.
 
         Raises:
             ServiceUnavailableError: None was found, but a source could not answer.

@@ -1,10 +1,10 @@
 """A recording in AcousticBrainz's two documents, low-level and high-level.
 
-Only what afa measures is there, under the name that AcousticBrainz gave the same thing; clients
-skip what is not: statistics of spectra, chords, rhythm styles, timbre and genres.
+It contains only what afa measures, under AcousticBrainz's name for it. Clients ignore what is
+missing: statistics of spectra, chords, rhythm styles, timbre and genres.
 
 References:
-    https://essentia.upf.edu/streaming_extractor_music.html, and the answers of AcousticBrainz'
+    https://essentia.upf.edu/streaming_extractor_music.html, and the answers of AcousticBrainz's
     server, https://github.com/metabrainz/acousticbrainz-server.
 """
 
@@ -23,15 +23,15 @@ MOODS_BY_TAG = {
     "relaxed": ("chill", "mellow"),
     "sad": ("sad",),
 }
-"""Moods that are told where one of these tags was heard; of another track nothing is known."""
+"""Moods reported if a track has one of these tags; of other tracks nothing is known."""
 
 
 def low_level(identity: TrackIdentity, heard: TrackFeatures | None) -> Document:
     """Return tempo, beats, key and loudness.
 
     Args:
-        identity: Who it is, with the tempo and key that others measured.
-        heard: What afa heard; None where it has not heard the recording.
+        identity: What is known of the recording, with tempo and key measured elsewhere.
+        heard: afa's analysis; None if it has not analysed the recording.
     """
     measured = identity if heard is None else heard
     rhythm: Document = {"bpm": round(measured.tempo, 3)} if measured.tempo else {}
@@ -77,7 +77,7 @@ def _classified(heard: TrackFeatures) -> Document:
 
 
 def _either(name: str, other: str, probability: float) -> Document:
-    """One of two classes, by the probability of the first."""
+    """Return one of two classes, by the probability of the first."""
     both = {name: round(probability, 6), other: round(1 - probability, 6)}
     value = max(both, key=lambda one: both[one])
     return {"all": both, "probability": both[value], "value": value}

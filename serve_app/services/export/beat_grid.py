@@ -1,7 +1,7 @@
 """A track's beats as a few stretches of constant tempo, as DJ programs keep them.
 
-Invariant: within a stretch the beats keep to the grid, with the tempo as it is written: a beat may
-be off by more than `TOLERANCE_S`, but not most of those around it.
+Invariant: within a stretch the beats keep to the grid, at the tempo as it is written: a single beat
+may be off by more than `TOLERANCE_S`, but not most of those around it.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from pipelines.analysis.records import TrackFeatures
 
 TOLERANCE_S = 0.03
-"""What beats of steady music jitter by in the analysis; two drums 30 ms apart sound as one."""
+"""Jitter of a steady beat in the analysis; two drums 30 ms apart sound as one."""
 AROUND = 5
-"""Beats whose middle deviation counts: one or two that the analysis misplaced change no tempo."""
+"""Beats whose median deviation counts: one or two misplaced beats do not change the tempo."""
 BPM_DIGITS = 2
 MIN_BEATS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TempoMark:
-    """Where a tempo begins.
+    """The point where a tempo begins.
 
     Attributes:
-        start_s: A beat.
-        bpm: To `BPM_DIGITS` decimals.
-        beat: Which beat of the bar that is, from 1.
+        start_s: Time of the beat where it begins.
+        bpm: Tempo, to `BPM_DIGITS` decimals.
+        beat: Number of that beat in its bar, from 1.
     """
 
     start_s: float
@@ -35,7 +35,7 @@ class TempoMark:
 
 
 def beat_grid(features: TrackFeatures) -> list[TempoMark]:
-    """Return the stretches of a track; none without at least four beats."""
+    """Return the stretches of a track; none if it has fewer than four beats."""
     beats = np.array(features.beats)
     if len(beats) < MIN_BEATS:
         return []
@@ -49,13 +49,13 @@ def beat_grid(features: TrackFeatures) -> list[TempoMark]:
 
 
 def _longest(beats: NDArray[np.float64], first: int) -> tuple[int, float, float]:
-    """Stretch a grid from a beat as far as it holds; give the last beat, where it begins, BPM."""
+    """Extend a grid as far as it holds; return its last beat, its start and its BPM."""
     low, high = first + 1, len(beats) - 1
     best = _fit(beats[first : low + 1]) or (
         max(0.0, round(float(beats[first]), 3)),
         round(60.0 / float(beats[first + 1] - beats[first]), BPM_DIGITS),
     )
-    while low < high:  # whether a grid holds does not quite fall with its length; nearly so will do
+    while low < high:  # fit is not strictly monotonic in length, but nearly enough for bisection
         middle = (low + high + 1) // 2
         fit = _fit(beats[first : middle + 1])
         if fit is None:
@@ -71,13 +71,13 @@ def _longest(beats: NDArray[np.float64], first: int) -> tuple[int, float, float]
 
 
 def _fit(beats: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Where a grid through beats begins and its tempo; None if it leaves them."""
+    """Return where a grid through beats begins and its tempo; None if the beats leave it."""
     if len(beats) <= AROUND // 2:
         return None
     index = np.arange(len(beats))
     period, start_s = np.polyfit(index, beats, 1)
     bpm = round(60.0 / period, BPM_DIGITS)
-    # The tempo is rounded, so the best start is sought again.
+    # The tempo is rounded, so the best start is computed again.
     start_s = float(np.mean(beats - index * 60.0 / bpm))
     start_s = max(0.0, round(start_s, 3))
     off = np.pad(start_s + index * 60.0 / bpm - beats, AROUND // 2, mode="reflect")
@@ -86,7 +86,7 @@ def _fit(beats: NDArray[np.float64]) -> tuple[float, float] | None:
 
 
 def _beat_of_bar(features: TrackFeatures, at: int) -> int:
-    """Count from the downbeat before; before the first downbeat, backwards from it."""
+    """Count from the downbeat before, or backwards from the first downbeat."""
     downbeats = np.searchsorted(features.beats, np.array(features.downbeats) - 1e-3)
     if not len(downbeats):
         return 1

@@ -1,6 +1,6 @@
-"""Tracks of an account as a file for DJ programs and tables: of its library, and what it analysed.
+"""An account's tracks as a file for DJ programs and tables: of its library and of its jobs.
 
-Invariant: where the operator's files lie is told to callers on the operator's own machine alone.
+Invariant: only callers on the operator's own machine learn where the operator's files are stored.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from serve_app.services.jobs.submit import AnalysisService
 from serve_app.services.library import LibraryService
 
 Format = Literal["csv", "rekordbox"]
-"""What goes into a file over HTTP; `afa export` knows more."""
+"""Formats over HTTP; `afa export` has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Wanted:
     """A track to export.
 
     Attributes:
-        track: The library's id of a track, or an own job's.
-        location: Where its file lies on the machine of who will use the export.
+        track: A track's id in the library, or the id of a job of the caller.
+        location: Path of its file on the machine where the export will be used.
     """
 
     track: str
@@ -56,11 +56,11 @@ class ExportService:
         """Write tracks, in their order.
 
         Raises:
-            TrackNotFoundError: One is not the caller's to see, or has no analysis.
-            JobNotFoundError: So is a job.
-            BadRequestError: rekordbox finds tracks by their files, and one has no known place.
+            TrackNotFoundError: The caller may not see a track, or it has no analysis.
+            JobNotFoundError: Likewise for a job.
+            BadRequestError: rekordbox finds tracks by their files, and one's path is unknown.
         """
-        # One after the other: a pool of connections is not one caller's.
+        # One after another, so that one caller does not take a whole pool of connections.
         known = {one: await self._track(caller, analysis, one) for one in dict.fromkeys(wanted)}
         tracks = list(map(known.__getitem__, wanted))
         if form == "csv":

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pipelines.analysis.tonality.notes import camelot
 
 _FLATS = ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
-"""Spelt as taggers do: flats, but F sharp."""
+"""Pitch classes as taggers spell them: flats, but F sharp."""
 
 
 class KeyFormat(StrEnum):
@@ -17,7 +17,7 @@ class KeyFormat(StrEnum):
 
 
 def key_name(key: int, mode: int, form: KeyFormat) -> str:
-    """Return the name of a key, "" when key or mode is unknown.
+    """Return the name of a key, "" if key or mode is unknown.
 
     Args:
         key: Pitch class, C = 0 … B = 11.
@@ -29,6 +29,6 @@ def key_name(key: int, mode: int, form: KeyFormat) -> str:
         return on_wheel
     if form is KeyFormat.CLASSIC:
         return _FLATS[key] + ("" if mode else "m")
-    # Open Key counts the same wheel from C major and A minor on.
+    # Open Key counts the same wheel, beginning at C major and A minor.
     number = (int(on_wheel[:-1]) - 8) % 12 + 1
     return f"{number}{'d' if mode else 'm'}"

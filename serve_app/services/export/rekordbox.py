@@ -31,11 +31,11 @@ _KINDS = {
 def collection(
     tracks: Sequence[ExportTrack], version: str, keys: KeyFormat
 ) -> "ElementTree[Element]":
-    """Write tracks, and a playlist of them.
+    """Return an XML document of tracks, and a playlist of them.
 
     Args:
-        tracks: In their order.
-        version: Of this program.
+        tracks: The tracks, in the order of the playlist.
+        version: This program's version.
         keys: How keys are written.
     """
     root = Element("DJ_PLAYLISTS", Version="1.0.0")
@@ -63,7 +63,7 @@ def collection(
 
 
 def address_of(path: str) -> str:
-    """Write where a file lies, also on a Windows machine."""
+    """Return the address of a file from its path, which may be a Windows path."""
     if _DRIVE.match(path):
         return f"{PREFIX}/{quote(path.replace(chr(92), '/'), safe='/:')}"
     return PREFIX + quote(path)

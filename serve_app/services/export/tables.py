@@ -27,13 +27,13 @@ _SCHEMA = pa.schema(
         **dict.fromkeys(("beats", "downbeats"), pa.list_(_REAL)),
     }
 )
-"""Columns of Parquet; a kind does not hang on what the tracks of one library have."""
+"""Columns of Parquet; their types do not depend on the tracks of a library."""
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def row_of(track: ExportTrack) -> dict[str, Any]:
-    """Return what a table says of a track; columns keep this order."""
+    """Return a track's row of a table; columns keep this order."""
     who, heard = track.identity, track.features
     return {
         "track_id": track.track.track_id,
@@ -60,7 +60,7 @@ def row_of(track: ExportTrack) -> dict[str, Any]:
 
 
 def write_csv(tracks: Iterable[ExportTrack], file: IO[str]) -> None:
-    """Write rows with a head; text that a spreadsheet would compute is quoted by an apostrophe."""
+    """Write rows under a header; text that a spreadsheet would compute gets an apostrophe."""
     writer = None
     for row in map(row_of, tracks):
         if writer is None:
@@ -70,18 +70,18 @@ def write_csv(tracks: Iterable[ExportTrack], file: IO[str]) -> None:
 
 
 def harmless(value: object) -> object:
-    """Quote by an apostrophe what a spreadsheet would compute."""
+    """Put an apostrophe before text that a spreadsheet would compute."""
     is_formula = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
     return f"'{value}" if is_formula else value
 
 
 def write_parquet(tracks: Iterable[ExportTrack], path: Path) -> None:
-    """Write rows, with the beats and downbeats beside them."""
+    """Write rows, with columns for beats and downbeats added."""
     rows = [
         row_of(one) | {"beats": one.features.beats, "downbeats": one.features.downbeats}
         for one in tracks
     ]
-    whole = pa.BufferOutputStream()  # Arrow asks a file where it is, which a pipe does not know
+    whole = pa.BufferOutputStream()  # Arrow asks a file for its position, which a pipe lacks
     pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), whole)
     path.write_bytes(whole.getvalue())
 
@@ -97,5 +97,5 @@ def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:
 
 
 def _line_of(path: Path) -> str:
-    """A file in one line: by its address, where its name has more."""
+    """Return a path on one line; as an address if its name has line breaks."""
     return str(path) if str(path).splitlines() == [str(path)] else path.as_uri()

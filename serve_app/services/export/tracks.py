@@ -1,4 +1,4 @@
-"""Which of a library's tracks can be exported: analysed, with a file that is there."""
+"""Which of a library's tracks can be exported: analysed, with a file that exists."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile
 
 @dataclass(frozen=True, slots=True)
 class ExportTrack:
-    """A track with one of its files; ``features`` tell that file's level, where it is known."""
+    """A track with one of its files; ``features`` have that file's level, if it is known."""
 
     track: LibraryTrack
     file: TrackFile
@@ -22,12 +22,12 @@ class ExportTrack:
 
     @property
     def identity(self) -> TrackIdentity:
-        """Who it is."""
+        """The track's identity."""
         return self.track.identity
 
     @property
     def path(self) -> Path:
-        """Where its file lies."""
+        """Where the file is."""
         return Path(self.file.location)
 
 
@@ -51,19 +51,19 @@ def _levelled(features: TrackFeatures, file: TrackFile) -> TrackFeatures:
 
 
 def track_at(library: Library, location: str) -> ExportTrack | None:
-    """Return the operator's analysed track that has a file at a place, and has not given way."""
+    """Return the operator's analysed track that has a file at a location, unless it is missing."""
     tracks = library.of_term(location_term(location), OPERATOR)
     files = (one for track in tracks for one in files_of(track))
     return next((one for one in files if one.file.location == location), None)
 
 
 def tracks_of(library: Library) -> Iterator[ExportTrack]:
-    """Return the operator's tracks whose files are there, one for each recording, newest first."""
+    """Yield the operator's tracks that have an existing file, each once, newest first."""
     return (one for one in looked_for(library) if one is not None)
 
 
 def looked_for(library: Library) -> Iterator[ExportTrack | None]:
-    """As `tracks_of`, with None for a track whose files are not where the last scan saw them."""
+    """Yield as `tracks_of`, with None for a track none of whose files is still in place."""
     for track in library.all([OPERATOR]):
         if files := files_of(track):
             yield next((one for one in files if os.path.exists(one.path)), None)

@@ -10,12 +10,12 @@ from serve_app.services.export.tracks import ExportTrack
 from serve_app.services.export.xml_text import document
 
 VERSION = "19"
-"""Of the format, as Traktor 3 writes it; Traktor 4 reads it."""
+"""Version of the format, as Traktor 3 writes it; Traktor 4 reads it."""
 GRID_MARKER = "4"
 
 
 def collection(tracks: Sequence[ExportTrack], keys: KeyFormat) -> "ElementTree[Element]":
-    """Write tracks; keys are told both as Traktor counts them and as written."""
+    """Return a document of tracks; keys are given both as Traktor's numbers and as text."""
     root = Element("NML", VERSION=VERSION)
     SubElement(root, "HEAD", COMPANY="www.native-instruments.com", PROGRAM="Traktor")
     SubElement(root, "MUSICFOLDERS")
@@ -63,5 +63,5 @@ def _add(entries: Element, track: ExportTrack, keys: KeyFormat) -> None:
 
 
 def _folder(path: PurePath) -> str:
-    """Write a folder as Traktor does: every part behind ``/:``."""
+    """Return a folder as Traktor writes it: every part after ``/:``."""
     return "".join(f"/:{part}" for part in path.parent.parts[1:]) + "/:"

@@ -1,8 +1,8 @@
-"""Answers that were given before: to the very same bytes, or to a re-encoded copy of the clip.
+"""Remembers earlier answers: to the very same bytes, or to a re-encoded copy of the clip.
 
 Invariant: a copy is as long as the clip, and each part of it is far more alike than clips of
-different tracks ever are; what only overlaps, or is doubtful, is a miss. That nothing matched holds
-only as long as the index is the one that was asked.
+different tracks ever are; a mere overlap or a doubtful likeness is a miss. An answer that nothing
+matched holds only as long as the index that was asked is in use.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from serve_app.services.identify.identified import Identified
 from serve_app.store.cache import Cache
 
 SPACE = "provider"
-"""Of the cache; `Memo` keeps providers' answers there too, and no provider is called identify."""
+"""Space of the cache; `Memo` keeps providers' answers there too; none is called identify."""
 MAX_DIFFERENCE_S = 0.5
-"""Of the lengths of copies; an encoder pads a tenth of a second."""
+"""Difference in length between copies; an encoder pads a tenth of a second."""
 KEEP_MATCH_S = 30 * 86_400.0
 KEEP_NO_MATCH_S = 6 * 3600.0
-"""A service may learn of a track any day. What failed is not kept at all."""
+"""Shorter, because a service may learn of a track any day. Failures are not kept at all."""
 
 
 class IdentifyCache:
-    """Keeps answers under a clip's bytes and under its sketches, and to whom they were given."""
+    """Keeps answers by a clip's bytes and by its sketches, and which accounts got them."""
 
     def __init__(self, cache: Cache, generation: Callable[[], str]) -> None:
         """Use a cache.
@@ -46,7 +46,7 @@ class IdentifyCache:
         self.generation = generation
 
     async def by_bytes(self, sha256: str) -> Identified | None:
-        """Return the answer to exactly these bytes, as long as it holds."""
+        """Return the answer to exactly these bytes, if it still holds."""
         raw = await self._cache.get(SPACE, _answer_key(sha256))
         if raw is None:
             return None
@@ -54,7 +54,7 @@ class IdentifyCache:
         return found if found.matched or found.generation == self.generation() else None
 
     async def by_fingerprint(self, fingerprint: Fingerprint) -> Identified | None:
-        """Return the answer to the clip that this one is most surely a copy of."""
+        """Return the answer to the clip that this one is most certainly a copy of."""
         mine = sketch_parts(fingerprint)
         keys = [_sketch_key(key) for key in sketch_keys(mine)]
         clips = {raw.hex() for raw in await self._all(keys) if raw is not None}
@@ -71,7 +71,7 @@ class IdentifyCache:
         return await asyncio.gather(*(self._cache.get(SPACE, key) for key in keys))
 
     async def put(self, sha256: str, fingerprint: Fingerprint, found: Identified) -> None:
-        """Keep an answer; one without sketches (quiet parts) under its bytes only."""
+        """Keep an answer; one without sketches (quiet parts) by its bytes only."""
         parts = sketch_parts(fingerprint)
         ttl_s = _keep_s(found)
         values = {_answer_key(sha256): found.to_json()}

@@ -1,7 +1,7 @@
 """Asks one recognition service after another, best known and cheapest first, until one matches.
 
-Invariants: every configured name is answered for; a later service is asked only after a definite
-"no match" or a failure; the whole never outlives its budget.
+Invariants: every configured name gets an outcome; a later service is asked only after a definite
+"no match" or a failure; the whole never exceeds its time budget.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from serve_app.domain.providers import ProviderError, ProviderSkippedError
 logger = logging.getLogger(__name__)
 
 TOTAL_BUDGET_S = 10.0
-"""For identification and enrichment together."""
+"""Seconds for identification and enrichment together."""
 CASCADE_BUDGET_S = 8.0
-"""What identification may take of it, so that a late match can still be enriched."""
+"""Seconds of these for identification, so that a late match can still be enriched."""
 SHORTEST_CALL_S = 0.3
-"""With less time left a service is not asked: it would be paid for and not be heard."""
+"""With less time left a service is not asked: its answer would be paid for but come too late."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdentifyOutcome:
-    """What came of identifying a clip.
+    """The outcome of identifying a clip.
 
     Attributes:
         recognition: The match, if any.
-        source_service: Who gave it.
+        source_service: The service that found it.
         services_tried: Every configured service's outcome, in order.
     """
 
@@ -50,7 +50,7 @@ class IdentifyOutcome:
 
     @property
     def is_definite(self) -> bool:
-        """Whether asking again soon would give the same: nobody who might know it failed."""
+        """Whether asking again soon would give the same: no service that might know it failed."""
         return self.matched or Outcome.ERROR not in self.services_tried.values()
 
 
@@ -67,13 +67,13 @@ class IdentifyCascade:
         """Put services in order.
 
         Args:
-            recognisers: Those that are configured.
-            order: Names of all services, also of those that are not, in the order to be asked.
+            recognisers: The configured services.
+            order: Names of all services, configured or not, in the order in which to ask them.
             budget_s: Seconds for all of them together.
             clock: Seconds.
 
         Raises:
-            ValueError: A configured service has no place in the order.
+            ValueError: A configured service is not in the order.
         """
         self._by_name = {one.name: one for one in recognisers}
         self._order = list(dict.fromkeys(order))

@@ -22,14 +22,14 @@ from serve_app.store.objects import ObjectStore
 
 MakeClip = Callable[[Waveform], Clip]
 MEASURED_S = 120.0
-"""Of a longer recording the middle is measured: a call cannot wait for more, nor keep it all."""
+"""Seconds measured from the middle of a longer recording: a call cannot wait for more."""
 AT_ONCE = 2
 
 MeasureClip = Callable[[Waveform], Awaitable[TempoAndKey | None]]
 
 
 class ClipIdentifier:
-    """What is wrong with the audio is an answer, not an error; see `IdentifyBackend`."""
+    """Returns what is wrong with the audio as an answer, not an error; see `IdentifyBackend`."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class ClipIdentifier:
         """Take the parts.
 
         Args:
-            objects: Where recordings lie.
-            make_clip: Fingerprints.
+            objects: Where recordings are stored.
+            make_clip: Makes fingerprints.
             cache: Earlier answers.
             cascade: Own index and services.
-            enrichment: What else is known of a track.
+            enrichment: Adds what else is known about a track.
             measure: Finds tempo and key.
-            at_once: Recordings decoded at the same time; while services are asked more may wait.
+            at_once: Recordings decoded at the same time; more may be waiting for services.
         """
         self._turns = asyncio.Semaphore(at_once)
         self._objects = objects
@@ -98,7 +98,7 @@ class ClipIdentifier:
 
 
 def middle(waveform: Waveform, length_s: float) -> Waveform:
-    """Copy the middle of a recording, or give a short one as it is."""
+    """Copy the middle of a recording, or return a short one unchanged."""
     n = waveform.samples.shape[1]
     length = round(length_s * waveform.sample_rate)
     if n <= length:

@@ -1,8 +1,8 @@
-"""Completes who the operator's tracks are, in the background: AcoustID, then the providers.
+"""Completes the identity of the operator's tracks in the background: AcoustID, then providers.
 
 Invariant: what tags or a person said stays. A track is asked about once with the same services,
-which the track itself remembers; one that a service could not answer for comes again in the next
-pass. Accounts' own tracks are told to nobody.
+which are stored with the track; if a service could not answer, the track is retried in the next
+pass. Accounts' own tracks are never disclosed.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from serve_app.services.identify.enrichment import resolved
 from serve_app.services.scan.naming import filled
 
 TOGETHER = 8
-"""Tracks of one round, whose answers are one commit."""
+"""Tracks of one round, whose answers are written in one commit."""
 
 PAGE, PAGES = 200, 50
-"""Tracks that are read at once, and how often in one round: a look at those that are done."""
+"""Tracks read at once, and how many such reads a round makes to get past those already done."""
 
 AGAIN_S = 3600.0
-"""Between two passes, of which the later is for those that could not be answered for."""
+"""Time between two passes; the later one retries tracks that a service failed to answer for."""
 
 SURE = 80
-"""Percent, of what AcoustID says: it is kept, not shown once."""
+"""Least confidence of AcoustID's answer, in percent: it is kept, not just shown once."""
 
 _NOTHING = np.zeros(0, np.float32)
 _SILENT = Fingerprint(_NOTHING, _NOTHING, _NOTHING, 0)
@@ -46,7 +46,7 @@ _UNHEARD = CloserLook(_SILENT, np.zeros((N_BINS, 0), np.int8))
 
 
 class Completion:
-    """Goes through the library from the oldest track to the newest, and on when there are more."""
+    """Goes through the library from the oldest track to the newest, and on as more arrive."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Completion:
         acoustid: AcoustId | None,
         services: Sequence[str],
     ) -> None:
-        """Use them.
+        """Prepare a pass.
 
         Args:
-            library: Whose tracks are completed.
-            resolver: Asks the providers that are on.
+            library: The library whose tracks are completed.
+            resolver: Asks the providers that are enabled.
             acoustid: Knows recordings by their chromaprint.
-            services: The names of all that are asked; a track is asked about anew when they change.
+            services: Names of all services asked; when they change, tracks are asked about anew.
         """
         self._library, self._resolver, self._acoustid = library, resolver, acoustid
         self._services = ", ".join(services)
@@ -73,7 +73,7 @@ class Completion:
         """Ask about the next tracks.
 
         Returns:
-            How many were asked about.
+            How many tracks were asked about.
         """
         edits: list[Edit] = []
         tracks = await asyncio.to_thread(self._next)
@@ -105,13 +105,13 @@ class Completion:
         return []
 
     def _begin_again(self) -> None:
-        """Start another pass where the last left something and is long enough ago."""
+        """Start another pass if the last left tracks over and began long enough ago."""
         if self._later and time.monotonic() - self._began_s > AGAIN_S:
             self._later.clear()
             self._cursor, self._began_s = None, time.monotonic()
 
     async def _found(self, track: LibraryTrack) -> list[TrackIdentity]:
-        """What the services say of a track, the surest first."""
+        """Return what the services say of a track, most certain first."""
         heard = await self._heard(track)
         identity = track.identity
         if heard is not None:
@@ -147,5 +147,5 @@ class Completion:
 
 
 def _is_guessed(track: LibraryTrack) -> bool:
-    """Whether the title is but the file's name."""
+    """Whether the title is only the file's name."""
     return track.sources.get("title") == FILE_NAME

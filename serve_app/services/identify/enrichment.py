@@ -1,7 +1,7 @@
-"""Adds to an identified track what other sources know: identifiers, release facts, tempo and key.
+"""Adds what other sources know to an identified track: identifiers, release facts, tempo and key.
 
-Everything is optional. A source that is down, slow or ignorant leaves its fields as they are; the
-enrichment itself never fails and never outlives its budget.
+Everything is optional. A source that is down, slow or has no answer leaves its fields unset; the
+enrichment itself never fails and never exceeds its time budget.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from serve_app.providers.recognisers.releases import MusicBrainzReleases
 logger = logging.getLogger(__name__)
 
 BUDGET_S = 4.0
-"""At most; what is left of the request's whole budget may be less."""
+"""Seconds at most; the rest of the request's whole budget may be less."""
 
 T = TypeVar("T")
 Measure = Callable[[], Awaitable[TempoAndKey | None]]
@@ -31,7 +31,7 @@ CachedMeasure = Callable[[TrackIdentity], Awaitable[TempoAndKey | None]]
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """What is known of an identified track beside its names.
+    """What is known about an identified track besides its names.
 
     Attributes:
         bpm: None when unknown; never 0.
@@ -63,7 +63,7 @@ class Enriched:
 
 @dataclass(slots=True)
 class _Findings:
-    """What sources have brought so far; read whenever the time is over."""
+    """What sources have returned so far; read whenever the time is up."""
 
     identity: TrackIdentity
     release: ReleaseIds | None = None
@@ -91,7 +91,7 @@ class EnrichmentService:
         Args:
             resolver: The catalog and identity providers.
             discography: Label, genres and styles.
-            releases: The release a recording is on, for its cover.
+            releases: Finds the release that a recording is on, for its cover.
             cover_art: Front covers.
             cached_measure: Tempo and key of a track that was analysed before.
             budget_s: Seconds for all together, at most.
@@ -113,7 +113,7 @@ class EnrichmentService:
 
         Args:
             recognition: What was recognised.
-            measure: Measures tempo and key of the clip itself, where nothing better is known.
+            measure: Measures tempo and key of the clip itself, if nothing better is known.
             left_s: Seconds left of the request's budget.
         """
         findings = _Findings(recognition.identity, recognition.release)
@@ -132,11 +132,11 @@ class EnrichmentService:
             findings.failures.setdefault(task.get_name(), "too slow")
         await asyncio.gather(*late, return_exceptions=True)
         for task in done:
-            task.result()  # a fault of ours must not be hidden
+            task.result()  # a bug of ours must not be hidden
         return Enriched(findings.identity, _enrichment(findings))
 
     async def _identify_further(self, findings: _Findings) -> None:
-        """Complete the identity; then, knowing the most, find a cover if none came along."""
+        """Complete the identity; then, with all that is known, find a cover if none was found."""
         if self._resolver is not None:
             call = resolved(self._resolver, findings.identity)
             found = await _guarded(findings, "identity", call)
@@ -163,7 +163,7 @@ class EnrichmentService:
             findings.facts = facts
 
     async def _find_measure(self, findings: _Findings, measure: Measure | None) -> None:
-        """The analysed recording before the clip; a catalog's values need no analysis."""
+        """Use an earlier analysis, else measure the clip unless a catalog has tempo and key."""
         if self._cached_measure is not None:
             findings.cached = await _guarded(
                 findings, "features", self._cached_measure(findings.identity)
@@ -177,7 +177,7 @@ class EnrichmentService:
 
 
 async def _guarded(findings: _Findings, source: str, call: Awaitable[T]) -> T | None:
-    """Await a source; its failure is noted and is not the request's."""
+    """Await a source; its failure is noted but does not fail the request."""
     try:
         return await call
     except ProvidersFailedError as error:
@@ -194,7 +194,7 @@ async def resolved(resolver: Resolver, identity: TrackIdentity) -> TrackIdentity
     """Resolve a track by its best identifier, else by name.
 
     Raises:
-        ProvidersFailedError: Nothing found, but a provider could not answer.
+        ProvidersFailedError: Nothing was found, but a provider could not answer.
     """
     track_id = next(identity.ids(), None)
     if track_id is not None:
@@ -227,7 +227,7 @@ def _enrichment(findings: _Findings) -> Enrichment:
 
 
 def _tempo_and_key(findings: _Findings) -> tuple[float | None, int | None, int | None]:
-    """A curator's values, then our analysis of the recording, the catalog's, and the clip's."""
+    """Choose the first of: a curator's values, our analysis, the catalog's, the clip's."""
     identity = findings.identity
     stated = (identity.tempo, identity.key, identity.mode)
     if identity.is_verified:

@@ -1,4 +1,4 @@
-"""What came of a clip, as it crosses processes and caches."""
+"""The outcome for a clip, as it crosses processes and caches."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ class Identified:
         confidence: 0 to 100; 0 when unmatched.
         services_tried: Service to `match`, `no_match`, `error` or `skipped`.
         enrichment: Wire fields; None when unmatched.
-        is_definite: Asking again soon would give the same, so it may be cached.
+        is_definite: Whether asking again soon would give the same, so that it may be cached.
         generation: State of the fingerprint index that was asked.
         known_as: SHA-256 of the clip that this answer was first given to; "" if it is new.
     """

@@ -1,8 +1,8 @@
 """Identify uploaded audio while the caller waits: cache, hold, backend, settle.
 
-Invariant: what the account was told before is a free hit; when nobody could answer nothing is
-charged. What another account asked first is answered at once, but paid and told as a miss: nobody
-learns what others ask.
+Invariant: an answer that the account already has is a free hit; if no service could answer, nothing
+is charged. An answer that only another account has comes at once, but is charged and reported as a
+miss: nobody learns what others ask.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from serve_app.store.limits import Limits
 SPACE = "identify"
 SLOT_TTL_S = 60.0
 MAX_IN_FLIGHT = 64
-"""Identifications that one process of the API has under way; more are refused."""
+"""Identifications that one process of the API runs at a time; more are refused."""
 NOBODY = "No identification service could answer; nothing was charged. Try again later."
 
 
@@ -44,7 +44,7 @@ class IdentifyBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IdentifyAnswer:
-    """What is answered, and what it cost."""
+    """The answer and its cost."""
 
     identified: Identified
     cache: Literal["hit", "miss"]
@@ -66,7 +66,7 @@ class IdentifyService:
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         """Take the parts; without ``answers`` nothing is remembered, and every request is new."""
-        # The tier says how many of one owner, in all processes together.
+        # The tier limits an owner's identifications across all processes.
         self._gate = Gate(max_in_flight, of_one=max_in_flight)
         self._backend = backend
         self._answers = answers
@@ -81,13 +81,13 @@ class IdentifyService:
         """Identify a body or an asset.
 
         Raises:
-            PayloadTooLargeError: Over the tier's upload size.
-            AssetNotFoundError: Expired, never existed, or another owner's.
-            ConcurrencyError: The tier's identifications are all in flight.
-            InsufficientCreditsError: Not covered.
+            PayloadTooLargeError: Larger than the tier's upload size.
+            AssetNotFoundError: It expired, never existed, or is another owner's.
+            ConcurrencyError: As many identifications as the tier allows are in progress.
+            InsufficientCreditsError: The balance does not cover the cost.
             UnprocessableAudioError: Not audio, under three seconds or too long; not charged.
             ProvidersUnavailableError: No service could answer; not charged.
-            ServiceUnavailableError: Too much work is waiting; nothing was charged.
+            ServiceUnavailableError: Too many requests are waiting; nothing was charged.
         """
         self._gate.check(caller.owner)
         async with audio.stored() as stored:

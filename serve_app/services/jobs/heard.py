@@ -1,4 +1,4 @@
-"""What an analysis heard as a track, although the library does not have it."""
+"""Presents an analysis as a track, although the library does not have it."""
 
 from datetime import datetime
 
@@ -8,12 +8,12 @@ from serve_app.library.track import Analysis, LibraryTrack
 
 
 def heard_track(name: str, features: TrackFeatures, at: datetime) -> LibraryTrack:
-    """Return the track of an analysis; it has its embedding with it, if there is one.
+    """Return an analysis as a track, with its embedding if there is one.
 
     Args:
-        name: What it is called by: a job's id, or a path.
-        features: What was heard.
-        at: When.
+        name: The track's name: a job's id, or a path.
+        features: The analysis's results.
+        at: When it was made.
     """
     who = TrackIdentity(artist=features.artist, title=features.title, source="tags")
     models = (features.models["embedding"],) if any(features.embedding) else ()

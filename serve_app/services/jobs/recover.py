@@ -1,4 +1,4 @@
-"""Bring on the jobs whose worker was lost, and clear up behind those that have failed so."""
+"""Recover jobs whose worker was lost, and clean up after those that failed for good."""
 
 from serve_app.domain.telemetry.metrics import JOB_ATTEMPTS_LOST, JOBS_ENDED
 from serve_app.ledger.jobs.queue import Jobs
@@ -7,7 +7,7 @@ from serve_app.store.objects import ObjectStore
 
 
 async def recover(jobs: Jobs, objects: ObjectStore) -> None:
-    """Sweep once; an upload goes with its job."""
+    """Sweep once; an upload is deleted with its job."""
     found = await jobs.recover()
     if found.failed:
         JOBS_ENDED.record(found.failed, outcome="failed", code="given_up")

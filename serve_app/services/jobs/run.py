@@ -58,10 +58,10 @@ OUR_FAULT = "the analysis failed on our side; you were not charged"
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
-    """The three results, and the checkpoints that were asked for them.
+    """The three results, and the checkpoints used for them.
 
     Attributes:
-        models: Role to ids, joined by ``+``; empty if nobody knows.
+        models: Role to ids, joined by ``+``; empty if unknown.
     """
 
     spectral: SpectralResult
@@ -76,17 +76,17 @@ class AnalysisBackend(Protocol):
     async def analyse(
         self, waveform: Waveform, tempo_range: TempoRange | None = None, embedding_model: str = ""
     ) -> Analysed:
-        """Run the three analyses side by side.
+        """Run the three analyses concurrently.
 
         Args:
             waveform: The whole track.
-            tempo_range: Where the tempo is to lie.
-            embedding_model: Which model makes the embedding; "" for the chosen one.
+            tempo_range: Range that the tempo must be in.
+            embedding_model: Model that makes the embedding; "" for the default.
 
         Raises:
             AudioError: The audio is not fit for analysis.
-            ServiceUnavailableError: There is no memory for the model that is named.
-            Exception: Anything else is a fault of ours, worth another try.
+            ServiceUnavailableError: There is no memory for the named model.
+            Exception: Anything else is a fault of ours, worth a retry.
         """
         ...
 
@@ -198,7 +198,7 @@ class JobRunner:
         return await self._analyse(claim, progress)
 
     async def _fetch(self, claim: Claim, progress: "Progress") -> ObjectSource:
-        """Bring the audio where the next stage finds it, whichever worker that falls to."""
+        """Store the audio where the next stage, on whichever worker, can fetch it."""
         key = f"{UPLOADS}/{claim.job_id}"
         with progress.step(0.05, "fetch"), TemporaryDirectory(prefix="afa-fetch-") as folder:
             path = Path(folder) / "audio"
@@ -218,7 +218,7 @@ class JobRunner:
                 named = where_there(partial(named_by_tags, features))
                 await self._library.write(Edit(job.library_id, named, heard))
         if job.cache_key:
-            # A catalog track: the cache gets everything, the job's record what look-ups show.
+            # A catalog track: the cache gets everything, the job's record what look-ups return.
             await self._features.put(job.cache_key, features, made_by)
             features = features.outline()
         if not job.include_embedding:
@@ -244,7 +244,7 @@ class JobRunner:
     async def _keep_alive(self, claim: Claim, progress: "Progress") -> None:
         is_ours = True
         while is_ours:
-            # While the ledger is away nobody else can take the job; its fence decides at the end.
+            # While the ledger is unavailable no one can take the job; its fence decides at the end.
             with suppress(ServiceUnavailableError):
                 is_ours = await self._jobs.heartbeat(claim, progress.fraction, progress.stage)
             if is_ours:
@@ -265,7 +265,7 @@ class JobRunner:
 
 
 def named_by_tags(features: TrackFeatures, track: LibraryTrack) -> LibraryTrack:
-    """Name a track of the library as its file does, where nobody has said its title."""
+    """Name a track of the library from its file's tags, unless its title is already known."""
     who = track.identity
     if who.title or not features.title:
         return track
@@ -277,7 +277,7 @@ def named_by_tags(features: TrackFeatures, track: LibraryTrack) -> LibraryTrack:
 
 
 def tags_of(path: Path) -> Tags:
-    """Read the tags of a file; none where they cannot be read, as the audio can be all the same."""
+    """Return a file's tags; none if unreadable, since the audio may still be readable."""
     try:
         return read_tags(path)
     except OSError:
@@ -285,7 +285,7 @@ def tags_of(path: Path) -> Tags:
 
 
 def tempo_range_of(job: AnalysisJob) -> TempoRange | None:
-    """Return the range of tempi that was asked for."""
+    """Return the requested tempo range."""
     return None if job.tempo_range is None else TempoRange(*job.tempo_range)
 
 
@@ -313,7 +313,7 @@ class Progress:
 
     @contextmanager
     def step(self, fraction: float, stage: str) -> Iterator[None]:
-        """Have the body be the next stage, and a span of that name."""
+        """Report the body as the next stage, in a span of that name."""
         self.fraction, self.stage = fraction, stage
         self._changed.set()
         with span(stage):
@@ -322,7 +322,7 @@ class Progress:
     async def wait_for_change(self, timeout_s: float) -> None:
         """Return at the next `step`, at the latest after ``timeout_s`` seconds."""
         with suppress(TimeoutError):
-            # wait_for of Python 3.11 loses a cancellation that comes together with the change.
+            # wait_for of Python 3.11 loses a cancellation that arrives together with the change.
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
         self._changed.clear()

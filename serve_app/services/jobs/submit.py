@@ -1,4 +1,4 @@
-"""Take audio in and make an analysis job of it."""
+"""Accept audio and make an analysis job of it."""
 
 import asyncio
 import hashlib
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 WITHDRAW_AGAIN_S = 1.0
 WITHDRAW_ATTEMPTS = 900
-"""Over 15 minutes and more: after that nothing waits in a lane any longer."""
+"""At one a second, over 15 minutes: after that nothing waits in a lane any longer."""
 
 LOST_RETRY_S = 5
 
@@ -53,10 +53,10 @@ UploadSource = ObjectSource | UrlSource
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What the customer asked for; the same ``request_id`` makes the same job.
+    """What the customer asked for; an equal ``request_id`` makes the same job.
 
     Attributes:
-        library_id: The library's track that the features are kept with; "" for none.
+        library_id: The library's track to store the features with; "" for none.
         embedding_model: See `AnalysisJob`.
     """
 
@@ -69,15 +69,15 @@ class AnalysisOptions:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the request has a name of its own, so that a repeat finds the same job."""
+        """Whether the request has an id of its own, so that a repeat finds the same job."""
         return len(self.request_id) != LENGTH
 
 
 class AnalysisService:
     """Submits analysis jobs and reads them back.
 
-    Invariant: credits are held by the same script that writes the job record, after the body has
-    arrived whole; whatever fails before that has cost nothing and left no object behind.
+    Invariant: the script that holds the credits also writes the job record, after the whole body
+    has arrived; whatever fails before that costs nothing and leaves no object behind.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class AnalysisService:
         """Use the stores.
 
         Args:
-            jobs: Where jobs are taken in.
-            objects: Where uploads lie.
+            jobs: Where jobs are queued.
+            objects: Where uploads are stored.
             prices: What a job costs.
-            source_of: Turns what was sent into what is analysed; of a test key it is simulated.
+            source_of: Turns what was sent into what is analysed; for a test key that is simulated.
         """
         self._jobs = jobs
         self._objects = objects
@@ -104,13 +104,13 @@ class AnalysisService:
     async def submit(
         self, caller: Caller, tier: Tier, audio: Audio, options: AnalysisOptions
     ) -> JobRecord:
-        """Take the audio in and queue its analysis.
+        """Accept the audio and queue its analysis.
 
         Raises:
-            PayloadTooLargeError: The body passed the tier's upload size; nothing was stored.
+            PayloadTooLargeError: The body exceeded the tier's upload size; nothing was stored.
             AssetNotFoundError: The asset expired, never existed, or is another owner's.
-            BadRequestError: No bytes, or not a fetchable public HTTP(S) address.
-            InsufficientCreditsError: Nothing was stored.
+            BadRequestError: The body is empty, or not a fetchable public HTTP(S) address.
+            InsufficientCreditsError: The balance does not cover the cost; nothing was stored.
         """
         job_id = job_id_of(options.request_id)
         source = await audio.source(job_id)
@@ -149,10 +149,10 @@ class AnalysisService:
         options: AnalysisOptions,
         error: BaseException,
     ) -> None:
-        """Leave nothing of a submission that failed, unless a repeat of it will ask for its job.
+        """Remove all traces of a failed submission, unless a repeat of it will ask for its job.
 
-        The job may have been taken in all the same, but its id was never told. One that has lost
-        its upload fails and is refunded; one of an address is withdrawn behind the request.
+        The job may have been queued all the same, but its id was never returned. If its upload is
+        gone, it fails and is refunded; a job for an address is withdrawn in the background.
         """
         if isinstance(source, ObjectSource):
             if not (options.is_repeatable and await self._may_exist(caller, job_id)):
@@ -168,13 +168,13 @@ class AnalysisService:
         try:
             return await self._jobs.get(caller.account, job_id) is not None
         except ServiceUnavailableError:
-            return True  # what belongs to no job is swept
+            return True  # an object that belongs to no job is swept
 
     async def _withdraw(self, account: str, job_id: str) -> None:
         for _ in range(WITHDRAW_ATTEMPTS):
             try:
                 if not await self._jobs.withdraw(account, job_id):
-                    # Faster than the ledger came back: the work was done, and is charged.
+                    # It ended before the ledger was back: the work was done, and is charged.
                     logger.warning("%s was complete before it could be withdrawn", job_id)
             except ServiceUnavailableError:
                 await asyncio.sleep(WITHDRAW_AGAIN_S)
@@ -186,8 +186,9 @@ class AnalysisService:
         """Read a job, waiting up to ``wait_s`` seconds for its end.
 
         Raises:
-            JobNotFoundError: Expired, never existed, or another owner's.
-            ServiceUnavailableError: Or a failover may have taken it, and it is brought back.
+            JobNotFoundError: It expired, never existed, or is another owner's.
+            ServiceUnavailableError: The ledger is unavailable, or it may have lost the job in a
+                failover and is restoring it.
         """
         if wait_s > 0:
             job = await self._jobs.wait(caller.account, job_id, wait_s)
@@ -199,7 +200,7 @@ class AnalysisService:
                 "ask again",
                 LOST_RETRY_S,
             )
-        job = job or await self._jobs.get(caller.account, job_id)  # it may be back since
+        job = job or await self._jobs.get(caller.account, job_id)  # it may be restored by now
         if job is None:
             raise JobNotFoundError("no such job; jobs expire with their tier's asset lifetime")
         return job
@@ -207,17 +208,17 @@ class AnalysisService:
     async def page(
         self, caller: Caller, limit: int, before: JobPosition | None
     ) -> tuple[list[JobSummary], JobPosition | None]:
-        """List the caller's jobs, newest first, and say where the next page begins."""
+        """List the caller's jobs, newest first, and where the next page begins."""
         items = await self._jobs.page(caller.account, limit + 1, before)
         if len(items) <= limit:
             return items, None
         return items[:limit], items[limit - 1].position
 
     async def delete(self, caller: Caller, job_id: str) -> None:
-        """Forget a job with its result; one that waits is cancelled and refunded.
+        """Delete a job and its result; a waiting job is cancelled and refunded.
 
         Raises:
-            JobNotFoundError: Expired, never existed, or another owner's.
+            JobNotFoundError: It expired, never existed, or is another owner's.
             JobRunningError: It is being worked on.
         """
         job = await self.get_job(caller, job_id)
@@ -232,12 +233,12 @@ class AnalysisService:
 
     @staticmethod
     def features_of(job: JobRecord) -> TrackFeatures | None:
-        """Return what a job has found; None unless it is complete."""
+        """Return a job's features; None unless it is complete."""
         return None if job.result is None else from_json(job.result)
 
 
 def fingerprint(what: str, options: AnalysisOptions) -> str:
-    """Return what must be the same for two requests under one id to be the same.
+    """Return what must be equal for two requests under one id to count as the same.
 
     Args:
         what: The hash of the bytes, or the address.
@@ -252,10 +253,10 @@ def fingerprint(what: str, options: AnalysisOptions) -> str:
 
 
 def job_id_of(request_id: str) -> str:
-    """Return the id of the job that a request makes; the same request makes the same one.
+    """Return the id of the job that a request makes; the same request always makes the same job.
 
-    The id has the form of a ULID. A request's own id is one already; what stands for an
-    idempotency key is hashed into one.
+    The id has the form of a ULID. A request's own id already is one; an idempotency key is hashed
+    into one.
     """
     if len(request_id) == LENGTH:
         return f"job_{request_id}"

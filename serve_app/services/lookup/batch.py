@@ -1,7 +1,7 @@
 """Features of up to a hundred tracks at once.
 
-Invariant: what costs something is held before anything is computed, and only slots that were
-resolved are charged: each at the price of a slot, or, where cached slots are free, as look-ups are.
+Invariant: the price is held before anything is computed, and only resolved slots are charged: each
+at the price of a slot, or, if cached slots are free, in the same way as look-ups.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ CONCURRENT_LOOKUPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One answered id; ``computed_as`` is the cache key of what was no hit."""
+    """One answered id; ``computed_as`` is its cache key if it was no hit."""
 
     identity: TrackIdentity
     features: TrackFeatures
@@ -43,14 +43,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """One id whose track has to be computed."""
+    """One id whose track must be computed."""
 
     identity: TrackIdentity
     missing: Missing
 
 
 Answers = dict[str, Slot | str]
-"""What became of each id; text is the code of the error that a look-up would give."""
+"""The outcome for each id; text is the code of the error that a look-up would return."""
 
 Found = dict[str, Slot | Unknown | str]
 
@@ -60,7 +60,7 @@ class Batch:
     """Slots in the order of the ids; None where an id could not be resolved.
 
     Attributes:
-        reasons: Id of each slot that is None to the code of the error that a look-up would give.
+        reasons: Id of each slot that is None to the code of the error that a look-up would return.
     """
 
     slots: list[Slot | None]
@@ -71,7 +71,7 @@ class Batch:
 
 
 class BatchService:
-    """Looks many tracks up."""
+    """Looks up many tracks."""
 
     def __init__(
         self,
@@ -96,17 +96,17 @@ class BatchService:
         *,
         cached_free: bool = False,
     ) -> Batch:
-        """Look all ids up; duplicates are slots of their own.
+        """Look up all ids; each duplicate gets its own slot.
 
         Args:
             caller: Who asks and pays.
-            ids: In any form.
-            price: Of a slot.
+            ids: Identifiers, in any form.
+            price: Price of a slot, in credits.
             request_id: Makes the charge of slots and of hits idempotent.
-            cached_free: The price is that of a track that has to be computed, and hits are counted.
+            cached_free: Whether ``price`` applies only to computed tracks, and hits are counted.
 
         Raises:
-            InsufficientCreditsError: What costs something is not covered; nothing was charged.
+            InsufficientCreditsError: The balance does not cover the cost; nothing was charged.
         """
         if cached_free or self._cached_free:
             return await self._run_as_lookups(caller, ids, price, request_id)
@@ -128,7 +128,7 @@ class BatchService:
                 misses.give_back(key)
         used, ledger = misses.charged, self._ledger
         balance = misses.balance if keys else await ledger.balance(caller.account, caller.tier)
-        # Once the misses are charged they are answered, whatever becomes of the hits.
+        # Once the misses are charged they are answered, whatever happens to the hits.
         n_hits = sum(slot is not None for slot in slots) - len(answered)
         try:
             if n_hits:
@@ -169,7 +169,7 @@ class BatchService:
         return Unknown(identity, found)
 
     async def _compute_all(self, caller: Caller, found: Found) -> Answers:
-        """Return the slots of what has to be computed, beside the others."""
+        """Compute what is missing, and return it with the other slots."""
         gate = asyncio.Semaphore(CONCURRENT_LOOKUPS)
 
         async def compute(one: Slot | Unknown | str) -> Slot | str:
@@ -187,7 +187,7 @@ class BatchService:
 
 
 async def code_if_unresolved(answer: Awaitable[T]) -> T | str:
-    """Return the code of an error that leaves a slot empty; others are the batch's.
+    """Return the code of an error that leaves a slot empty; re-raise any other.
 
     Raises:
         AfaError: The whole batch is refused.
@@ -209,6 +209,6 @@ def in_order(ids: Sequence[str], answers: Answers) -> tuple[list[Slot | None], d
 
 
 def cache_of(slots: Sequence[Slot | None]) -> Literal["hit", "miss"]:
-    """Return whether something is answered, and all of it was known."""
+    """Return "hit" if there is an answer and all were known, else "miss"."""
     answered = [slot for slot in slots if slot is not None]
     return "hit" if answered and all(slot.computed_as is None for slot in answered) else "miss"

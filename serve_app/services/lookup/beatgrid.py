@@ -16,9 +16,9 @@ class BeatGrid:
     """Tempo in BPM, times in seconds.
 
     Attributes:
-        downbeat: The first beat of the first bar; 0 when there are no beats.
+        downbeat: The first beat of the first bar; 0 if there are no beats.
         downbeats: A subset of ``beats``.
-        tempo_source: ``verified`` when a person checked the tempo, else ``computed``.
+        tempo_source: ``verified`` if a person checked the tempo, else ``computed``.
     """
 
     tempo: float
@@ -29,7 +29,7 @@ class BeatGrid:
 
 
 def verified_grid(identity: TrackIdentity) -> BeatGrid | None:
-    """Return the grid that the catalog vouches for, if it has one whole."""
+    """Return the grid that the catalog vouches for, if it has a complete one."""
     if not identity.is_verified or identity.tempo is None or not identity.beats:
         return None
     downbeats = list(identity.downbeats)
@@ -38,7 +38,7 @@ def verified_grid(identity: TrackIdentity) -> BeatGrid | None:
 
 
 def fitted_grid(identity: TrackIdentity, features: TrackFeatures) -> BeatGrid:
-    """Return the computed beats, moved onto the verified tempo where there is one."""
+    """Return the computed beats, fitted to the verified tempo if there is one."""
     if identity.is_verified and identity.tempo:
         return steady_grid(identity.tempo, features)
     beats, downbeats = features.beats, features.downbeats

@@ -1,7 +1,7 @@
-"""Features of tracks in the cache: a light record that every look-up reads, and the whole one.
+"""Features of tracks in the cache: a light record that every look-up reads, and the full one.
 
-Invariant: a key names the track, the models, and whose audio it was, so that what one owner's
-upload gave is never another owner's answer.
+Invariant: a key names the track, the models, and whose audio it was, so that the result of one
+owner's upload is never another owner's answer.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ WHOLE = "analysis"
 QUICK = "quick"
 KEPT_S = 90 * 24 * 3600.0
 BRIEF_S = 10.0
-"""For what other checkpoints made than the key names: only for who waits for it just now."""
+"""For results of other checkpoints than the key names: kept only for those now waiting for them."""
 
 PARSED = 4096
 
 
 def track_key(identity: TrackIdentity) -> str:
-    """Return the one name of a recording: its best identifier, or its artist and title."""
+    """Return a recording's unique name: its best identifier, or its artist and title."""
     for track_id in identity.ids():
         return str(track_id)
     if identity.library_id is not None:
@@ -48,10 +48,10 @@ class FeatureCache:
 
         Args:
             cache: Where the features are kept.
-            models: Names the checkpoints in use, so that a swap starts afresh; see
+            models: Names the checkpoints in use, so that a swap starts a fresh cache; see
                 `serve_app.checkpoints.choice.models_name`.
-            is_settled: Tells whether all replicas surely answer with those.
-            is_per_owner: Each owner has a cache apart, as test keys have.
+            is_settled: Whether all replicas certainly answer with those.
+            is_per_owner: Whether each owner has a separate cache, as test keys do.
         """
         self._cache = cache
         self._models = models
@@ -62,24 +62,24 @@ class FeatureCache:
         """Return the cache key of a track.
 
         Args:
-            caller: Whose question it is.
+            caller: Who asks.
             track: See `track_key`.
-            own: Computed from the caller's own asset.
+            own: Whether the result is computed from the caller's own asset.
         """
         owner = caller.owner if own or self._is_per_owner else ""
         return f"{self._models()}|{owner}|{track}"
 
     def shared_key(self, track: str) -> str:
-        """Return the key under which everybody finds a track."""
+        """Return the key shared by all callers."""
         return f"{self._models()}||{track}"
 
     @property
     def models(self) -> Callable[[], str]:
-        """Names the checkpoints in use."""
+        """Return what names the checkpoints in use."""
         return self._models
 
     def is_away(self) -> bool:
-        """Return whether the cache has just failed, so that a miss may be none."""
+        """Return whether the cache has just failed, so that a miss may not be one."""
         return self._cache.is_away()
 
     async def light(self, key: str) -> TrackFeatures | None:
@@ -91,7 +91,7 @@ class FeatureCache:
         return _parsed(await self._cache.get(WHOLE, key))
 
     async def key_bpm(self, key: str) -> QuickFeatures | None:
-        """Return tempo and key: of the features, else what was computed alone."""
+        """Return tempo and key: from the features, else as computed separately."""
         features = await self.light(key)
         if features is None:
             found = await self._cache.get(QUICK, key)
@@ -102,11 +102,11 @@ class FeatureCache:
         """Store both forms.
 
         Args:
-            key: Whose they are; it names the checkpoints that were in use when they were asked for.
+            key: See `key`; it names the checkpoints in use when the features were requested.
             features: What to store.
-            made_by: The name of the checkpoints that made them, where they may be others: while
-                checkpoints are swapped, features go under the name of those that made them, and
-                under the key only for as long as somebody waits for them.
+            made_by: The checkpoints that made them, if these may be others: while checkpoints are
+                swapped, features are kept under the name of those that made them, and under the key
+                only for as long as someone waits for them.
         """
         asked, _, rest = key.partition("|")
         kept_s = KEPT_S
@@ -126,7 +126,7 @@ class FeatureCache:
 
 
 def quick_of(features: TrackFeatures) -> QuickFeatures:
-    """Return tempo and key alone."""
+    """Return only tempo and key."""
     return QuickFeatures(
         tempo=features.tempo,
         tempo_confidence=features.tempo_confidence,

@@ -1,6 +1,6 @@
-"""Whether a track's features are known, and if not, where they would go and what they are made of.
+"""Decides whether a track's features are known; if not, where to keep and what to make them from.
 
-The one decision under look-ups of features, of key and tempo, and of many tracks at once.
+Look-ups of features, of key and tempo, and of many tracks at once all use this decision.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,39 +22,39 @@ Kept = FeatureCache | LibraryFeatures
 """Where features are kept: by a key, or by the id of the library's track."""
 
 Want = Callable[[Kept, str], Awaitable[T | None]]
-"""What is asked for: `light`, `whole` or `key_bpm`."""
+"""What to look for: `light`, `whole` or `key_bpm`."""
 
 
 async def light(kept: Kept, key: str) -> TrackFeatures | None:
-    """Features without segments, sections and embedding."""
+    """Return features without segments, sections and embedding."""
     return await kept.light(key)
 
 
 async def whole(kept: Kept, key: str) -> TrackFeatures | None:
-    """Everything."""
+    """Return all features."""
     return await kept.whole(key)
 
 
 async def key_bpm(kept: Kept, key: str) -> QuickFeatures | None:
-    """Tempo and key."""
+    """Return tempo and key."""
     return await kept.key_bpm(key)
 
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[T]):
-    """The library or the cache has it."""
+    """The features are in the library or the cache."""
 
     features: T
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """It has to be computed.
+    """The features must be computed.
 
     Attributes:
-        key: Where it will be cached.
-        library_id: The library's track that it is to be kept with; "" where it is none.
-        source: The audio to compute it from; None when there is none.
+        key: Where they will be cached.
+        library_id: The library's track to store them with; "" for none.
+        source: The audio to compute them from; None if there is none.
     """
 
     key: str
@@ -63,7 +63,7 @@ class Missing:
 
 
 class Finder:
-    """Looks in the library and the cache, and for audio where they have nothing."""
+    """Searches the library and the cache; if they lack the features, it looks for audio."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Finder:
     async def cached(
         self, caller: Caller, identity: TrackIdentity, want: Want[T]
     ) -> Known[T] | None:
-        """Look in the library, then in the cache under the key of all who see the track.
+        """Look in the library, then in the cache under the key shared by all who see the track.
 
-        What the library has takes no trip to the cache.
+        Features found in the library need no query of the cache.
         """
         if self._library is not None and identity.library_id is not None:
             kept = await want(self._library, identity.library_id)
@@ -92,13 +92,13 @@ class Finder:
     async def find(
         self, caller: Caller, identity: TrackIdentity, want: Want[T]
     ) -> Known[T] | Missing:
-        """Decide whether what is wanted of a track is known.
+        """Find what is wanted of a track, or what is needed to compute it.
 
-        What was computed from the caller's own asset or for the caller's own track is known to that
-        caller alone.
+        Results computed from the caller's own asset or for the caller's own track are known only to
+        that caller.
 
         Raises:
-            ServiceUnavailableError: Not known, and a source of audio could not answer.
+            ServiceUnavailableError: It is not known, and a source of audio could not answer.
         """
         shared = await self.cached(caller, identity, want)
         if shared is not None:
@@ -108,7 +108,7 @@ class Finder:
         if not isinstance(source, ObjectSource):
             return Missing(self._key(caller, identity), source, library_id)
         if not self._is_own(identity):
-            library_id = ""  # the caller's audio says nothing of the operator's
+            library_id = ""  # the caller's audio says nothing about the operator's track
         key = self._cache.key(caller, f"{track_key(identity)}|{source.sha256}", own=True)
         own = await want(self._cache, key)
         return Missing(key, source, library_id) if own is None else Known(own)

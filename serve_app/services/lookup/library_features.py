@@ -1,4 +1,4 @@
-"""What the library has heard of its tracks, where the checkpoints in use have heard it."""
+"""The library's stored features of its tracks, if the checkpoints in use made them."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class LibraryFeatures:
         return track.analysis.features
 
     async def whole(self, track_id: str) -> TrackFeatures | None:
-        """Return everything."""
+        """Return all features."""
         if await self.light(track_id) is None:
             return None
         return await asyncio.to_thread(self._library.whole, track_id)

@@ -1,7 +1,7 @@
-"""Look a track up: who it is, whether its features are known, and if not, compute them once.
+"""Look up a track: who it is, whether its features are known, and if not, compute them once.
 
-Invariant: a hit costs nothing inside the monthly allowance; a miss is charged only if it is
-answered, and once for each account; however many ask at once, one job computes.
+Invariant: a hit costs nothing within the monthly allowance; a miss is charged only if it is
+answered, and once per account; however many ask at once, one job computes.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ NO_AUDIO = (
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
-    """What was asked for, and what it cost."""
+    """The result, and what it cost."""
 
     identity: TrackIdentity
     features: T
@@ -79,7 +79,7 @@ class LookupService:
         """Take the parts.
 
         Args:
-            resolver: Knows who tracks are.
+            resolver: Finds out which track is meant.
             finder: Knows what is cached, and where audio is.
             cache: Where key and tempo are kept; jobs keep features themselves.
             tracks: Computes features.
@@ -100,12 +100,12 @@ class LookupService:
         self._prices = prices
 
     async def identify(self, caller: Caller, text: str) -> TrackIdentity:
-        """Return the track of an identifier in any form, as far as the caller may see it.
+        """Return the track of an identifier in any form, if the caller may see it.
 
         Raises:
-            TrackNotFoundError: Not an identifier, or of no known track.
+            TrackNotFoundError: It is not an identifier, or no known track has it.
             BadRequestError: The number names two tracks.
-            ServiceUnavailableError: Not every provider could be asked.
+            ServiceUnavailableError: Not every provider could be queried.
         """
         try:
             track_id = parse_track_id(text)
@@ -114,7 +114,7 @@ class LookupService:
         return await self._known(caller, self._resolver.resolve(track_id, caller.owner))
 
     async def identify_name(self, caller: Caller, artist: str, title: str) -> TrackIdentity:
-        """Return the track that is named so; raises as `identify`."""
+        """Return the track of this artist and title; raises as `identify`."""
         return await self._known(caller, self._resolver.search(artist, title, caller.owner))
 
     async def _known(self, caller: Caller, asking: Awaitable[Resolution | None]) -> TrackIdentity:
@@ -146,14 +146,14 @@ class LookupService:
             caller: Who asks and pays.
             text: The identifier, in any form.
             request_id: Makes the charge of a hit idempotent; a miss is charged by its track.
-            admission: Lets the caller in, or raises; it travels to Redis together with the first
-                look into the cache, so that a hit takes two trips in all.
+            admission: Admits the caller, or raises; it is sent to Redis together with the first
+                query of the cache, so that a hit takes only two round trips.
 
         Raises:
-            TrackNotFoundError: No such track, or no audio to compute from.
-            TierRequiredError: Not known yet, and the tier computes nothing.
-            InsufficientCreditsError: Not covered.
-            ServiceUnavailableError: Not computed in time; not charged, worth asking again.
+            TrackNotFoundError: There is no such track, or no audio to compute from.
+            TierRequiredError: The track is not known yet, and the tier includes no computing.
+            InsufficientCreditsError: The balance does not cover the cost.
+            ServiceUnavailableError: Not computed in time; nothing was charged, ask again.
         """
         _, hit = await asyncio.gather(admission, self._at_hand(caller, text))
         if hit is not None:
@@ -162,14 +162,14 @@ class LookupService:
         return await self.features(caller, text, request_id)
 
     async def features(self, caller: Caller, text: str, request_id: str) -> Found[TrackFeatures]:
-        """Return the features of an identifier's track to a caller who is let in; as `by_id`."""
+        """Return the features of an identifier's track to an admitted caller; see `by_id`."""
         identity = await self.identify(caller, text)
         return await self._features(caller, identity, self._prices.features_by_id_miss, request_id)
 
     async def by_name(
         self, caller: Caller, artist: str, title: str, request_id: str
     ) -> Found[TrackFeatures]:
-        """Return the features of the track that is named so; raises as `by_id`."""
+        """Return the features of the track of this artist and title; raises as `by_id`."""
         identity = await self.identify_name(caller, artist, title)
         return await self._features(
             caller, identity, self._prices.features_by_name_miss, request_id
@@ -182,7 +182,7 @@ class LookupService:
         return await self._features(caller, identity, price, request_id, whole=True)
 
     async def beat_grid(self, caller: Caller, text: str, request_id: str) -> Found[BeatGrid]:
-        """Return a beat grid; one that the catalog vouches for is a hit. Raises as `by_id`."""
+        """Return a beat grid; a verified one from the catalog is a hit. Raises as `by_id`."""
         identity = await self.identify(caller, text)
         grid = verified_grid(identity)
         if grid is not None:
@@ -194,12 +194,12 @@ class LookupService:
     async def key_bpm(
         self, caller: Caller, artist: str, title: str, request_id: str
     ) -> Found[QuickFeatures]:
-        """Return tempo and key; what is not known is computed on the CPU, for every tier.
+        """Return tempo and key; if unknown, they are computed on the CPU, for every tier.
 
         Raises:
-            TrackNotFoundError: No such track, no audio to compute from, or it is not fit.
-            InsufficientCreditsError: Not covered.
-            ServiceUnavailableError: Not every provider could be asked, or no replica is free.
+            TrackNotFoundError: There is no such track, or no suitable audio to compute from.
+            InsufficientCreditsError: The balance does not cover the cost.
+            ServiceUnavailableError: Not every provider could be queried, or no replica is free.
         """
         identity = await self.identify_name(caller, artist, title)
         found = await self._finder.find(caller, identity, key_bpm)
@@ -223,7 +223,7 @@ class LookupService:
     async def compute(
         self, caller: Caller, missing: Missing, *, whole: bool = False
     ) -> TrackFeatures:
-        """Compute and cache; several callers share one job. Raises as `by_id`."""
+        """Compute and cache features; several callers share one job. Raises as `by_id`."""
         source = self._audio_of(missing)
         tier = self._tiers[caller.tier]
         return await self._tracks.compute(
@@ -233,17 +233,17 @@ class LookupService:
     def paying(
         self, caller: Caller, price: int, keys: Sequence[str]
     ) -> AbstractAsyncContextManager[Misses]:
-        """Pay for tracks that are computed in the body; see `misses.held`."""
+        """Pay for tracks that are computed in the block; see `misses.held`."""
         return held(self._charging, caller, self._prices.steps(price), keys)
 
     def can_compute(self, caller: Caller) -> bool:
-        """Return whether the caller's tier reaches the GPU."""
+        """Return whether the caller's tier may use the GPU."""
         return self._tiers[caller.tier].gpu
 
     async def _at_hand(
         self, caller: Caller, text: str
     ) -> tuple[TrackIdentity, Known[TrackFeatures]] | None:
-        """Look into library, catalog and cache, and ask nobody else."""
+        """Look in the library, catalog and cache only."""
         try:
             identity = self._resolver.at_hand(parse_track_id(text), caller.owner)
         except InvalidTrackIdError:

@@ -1,7 +1,7 @@
-"""Payment for tracks that have to be computed: once for each account and track.
+"""Payment for tracks that have to be computed: once per account and track.
 
 Invariant: of all requests of an account for a track, by whatever route, at once or until the ledger
-has forgotten the charge, one is charged for what the dearest of them costs.
+has forgotten the charge, only one is charged, at the price of the dearest of them.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from serve_app.domain.keys import Caller
 from serve_app.services.charging import Charging, Hold
 
 Step = tuple[int, int]
-"""A part of a price, from and to how many credits; see `Prices.steps`."""
+"""A part of a price, between two numbers of credits; see `Prices.steps`."""
 
 
 def step_name(key: str, step: Step) -> str:
-    """Name the charge of a step for what a cache key names: track, audio and checkpoints."""
+    """Name the charge of a step for a cache key, which names track, audio and checkpoints."""
     low, high = step
     return f"track:{hashlib.sha256(key.encode()).hexdigest()[:32]}:{low}-{high}"
 
@@ -31,7 +31,7 @@ class Misses:
         self._unanswered: set[str] = set()
 
     def give_back(self, key: str) -> None:
-        """Have a track that is not answered not charged."""
+        """Do not charge this track, which is not answered."""
         self._unanswered.add(key)
 
     def holds(self, *, answered: bool) -> list[Hold]:
@@ -40,12 +40,12 @@ class Misses:
 
     @property
     def charged(self) -> int:
-        """What these requests were charged, beyond what others were for the same tracks."""
+        """Credits charged to these requests, beyond what others paid for the same tracks."""
         return sum(hold.charged for _, hold in self._holds)
 
     @property
     def balance(self) -> Balance:
-        """The account after the last charge, where there was anything to compute."""
+        """The account's balance after the last charge; needs at least one hold."""
         balances = (hold.balance for _, hold in self._holds)
         return max(balances, key=lambda balance: balance.journal_length)
 
@@ -54,17 +54,17 @@ class Misses:
 async def held(
     charging: Charging, caller: Caller, steps: Sequence[Step], keys: Sequence[str]
 ) -> AsyncIterator[Misses]:
-    """Hold the price of tracks while the body runs; charge it at its end, give back if it raises.
+    """Hold the price of tracks while the block runs; charge it at the end, give back if it raises.
 
     Args:
         charging: Makes the holds.
         caller: Who pays.
-        steps: Of the price of each track.
-        keys: What is computed; see `FeatureCache.key`.
+        steps: Steps of the price of each track.
+        keys: The keys of what is computed; see `FeatureCache.key`.
 
     Raises:
-        InsufficientCreditsError: Not all are covered; nothing was charged.
-        ServiceUnavailableError: The ledger is away; nothing was charged.
+        InsufficientCreditsError: The balance does not cover all; nothing was charged.
+        ServiceUnavailableError: The ledger is unavailable; nothing was charged.
     """
     parts = [(key, step) for key in keys for step in steps]
     opened = await asyncio.gather(

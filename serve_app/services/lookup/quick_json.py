@@ -12,7 +12,7 @@ def quick_to_json(features: QuickFeatures) -> bytes:
 
 
 def quick_from_json(data: bytes) -> QuickFeatures | None:
-    """Read a record; None when it is of another version."""
+    """Read a record; None if it is of another version."""
     try:
         return QuickFeatures(**json.loads(data))
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
 """Compute a catalog track's features as a job, once for all who ask at the same time.
 
 Invariant: while a job of a track runs, everyone who asks for the track waits for that job. The job
-itself is free; who waits holds the price of the answer, and gets it back when there is none.
+itself is free; a caller who waits holds the price, and gets it back if there is no answer.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from serve_app.store.cache import Cache
 
 FLIGHTS = "flight"
 FLIGHT_S = 1800.0
-"""A job that is neither finished nor failed by then is gone."""
+"""A job that has neither finished nor failed by then counts as lost."""
 
 LOCK_WAIT_S = 2.0
 DEFAULT_WAIT_S = 25.0
@@ -42,7 +42,7 @@ UNFIT_AUDIO = (
 
 
 class TrackJobs:
-    """Submits and awaits the jobs."""
+    """Submits jobs and waits for them."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class TrackJobs:
         """Return the features of a track, from the job that computes them.
 
         Args:
-            caller: On whose behalf; the job waits in this caller's lane unless one runs already.
-            tier: The caller's.
+            caller: The job waits in this caller's lane, unless one is already running.
+            tier: The caller's tier.
             key: See `FeatureCache.key`; the worker writes the features there.
             source: The track's audio.
-            whole: With segments, sections and embedding.
-            library_id: The library's track that the features are to be kept with.
+            whole: Whether to include segments, sections and embedding.
+            library_id: The library's track to store the features with; "" for none.
 
         Raises:
             TrackNotFoundError: The track's audio cannot be analysed.
@@ -93,7 +93,7 @@ class TrackJobs:
             features = await self._cache.whole(key)
             if features is not None:
                 return features
-            # The job keeps the light record only, and the cache has lost the whole one: once more.
+            # The job keeps only the light record, and the cache has lost the full one: rerun it.
             await self._flights.put(FLIGHTS, key, b"", 1.0)
         raise ServiceUnavailableError(
             "the features are being computed; ask again in a moment, you were not charged", 5

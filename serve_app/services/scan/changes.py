@@ -1,4 +1,4 @@
-"""The changes of library tracks that a scan makes, as pure functions of the track as it is."""
+"""The changes of library tracks that a scan makes, as pure functions of the current track."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,7 +11,7 @@ from serve_app.providers.tags.identity import FILE_NAME, TAGS, TaggedIdentity
 from serve_app.services.scan.naming import CATALOG, SOUND
 
 OURS = {TAGS, FILE_NAME, CATALOG, SOUND}
-"""Sources that a scan speaks for; what anybody else said stays."""
+"""Sources that a scan may overwrite; values from any other source stay."""
 
 LIBRARY = "library"
 
@@ -21,8 +21,8 @@ class FileOf:
     """A file that belongs to a track.
 
     Attributes:
-        replaces: Where it lay before.
-        is_another: Beside the track's other files, so that it only adds to what is known.
+        replaces: Its former locations.
+        is_another: Whether it is an additional file, which only adds to what is known.
     """
 
     track_id: str
@@ -33,7 +33,7 @@ class FileOf:
     fingerprint: str | None = None
 
     def change(self) -> Change:
-        """Return the change that puts the file into its track, new or not."""
+        """Return the change that puts the file into its track, creating it if needed."""
 
         def put(track: LibraryTrack | None) -> LibraryTrack | None:
             if track is None:
@@ -61,7 +61,7 @@ class FileOf:
         return put
 
     def _knows_no_better(self, track: LibraryTrack) -> bool:
-        """Whether it only moved, or has a file's name where tags tell the track's title."""
+        """Whether the file only moved, or is named by its file name but the track by tags."""
         title, known = self.named.sources.get("title"), track.sources.get("title")
         before = (file for file in track.files if file.location in self.replaces)
         has_moved = self.file.content_sha256 in {file.content_sha256 for file in before}
@@ -69,7 +69,7 @@ class FileOf:
 
 
 def without_file(location: str) -> Change:
-    """Take a file from the track that it no longer holds; a track without any other goes."""
+    """Remove a file from its track; a track without other files or tags is removed."""
 
     def take(track: LibraryTrack | None) -> LibraryTrack | None:
         if track is None:
@@ -81,9 +81,9 @@ def without_file(location: str) -> Change:
 
 
 def displaced(location: str, since: datetime) -> Change:
-    """Take a place, where another recording lies now, from the track that had a file there.
+    """Remove a location, where another recording is now, from the track that had a file there.
 
-    What no other file of the track repeats is kept as missing: it may have moved, and be found yet.
+    Unless another file of the track has its audio, it is kept as missing: it may have moved.
     """
 
     def take(track: LibraryTrack | None) -> LibraryTrack | None:
@@ -100,7 +100,7 @@ def displaced(location: str, since: datetime) -> Change:
 
 
 def with_mark(location: str, since: datetime | None) -> Change:
-    """Mark a file as missing, or as found again; what was missing before stays so since then."""
+    """Mark a file as missing, or as found again; a file already missing keeps its date."""
 
     def mark(track: LibraryTrack | None) -> LibraryTrack | None:
         if track is None:
@@ -117,12 +117,12 @@ def with_mark(location: str, since: datetime | None) -> Change:
 
 
 def now() -> datetime:
-    """The time, for a mark."""
+    """Return the current time, for a mark."""
     return datetime.now(UTC)
 
 
 def _added(track: LibraryTrack, named: TaggedIdentity) -> tuple[TrackIdentity, Mapping[str, str]]:
-    """Take what is unknown, and from tags also what the name of another file had said."""
+    """Fill in what is unknown; tags also replace what another file's name said."""
     tagged = {
         name: getattr(named.identity, name)
         for name, source in named.sources.items()
@@ -138,7 +138,7 @@ def _added(track: LibraryTrack, named: TaggedIdentity) -> tuple[TrackIdentity, M
 
 
 def _renamed(track: LibraryTrack, named: TaggedIdentity) -> tuple[TrackIdentity, Mapping[str, str]]:
-    """Follow changed tags: what they said before is replaced, what others said stays."""
+    """Follow changed tags: what they said before is replaced, other sources' values stay."""
     said = {name: source for name, source in track.sources.items() if source not in OURS}
     kept = {name: getattr(track.identity, name) for name in said}
     known = {

@@ -1,6 +1,6 @@
-"""Files that were heard, entered into the library: by a scan, and by a back-fill.
+"""Enters analysed files into the library: from a scan, and from a back-fill.
 
-Invariant: one recording is one track, however many files of it are entered together.
+Invariant: one recording is one track, even if several files of it are entered together.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What an analysis gave: the whole record, and what tells the recording from others.
+    """An analysis's result: the full record, and what identifies the recording.
 
     Attributes:
-        fingerprint: Chromaprint of its beginning.
-        landmarks: None where the scan has to make them.
+        fingerprint: Chromaprint of the beginning.
+        landmarks: None if the scan has to make them.
     """
 
     features: TrackFeatures
@@ -49,8 +49,8 @@ class Taken:
     """A file that was read.
 
     Attributes:
-        hearing: None where its audio is known and was not analysed again.
-        at_hand: Gives a path to read it from, as `serve_app.services.scan.places.Place`.
+        hearing: None if its audio is known and was not analysed again.
+        at_hand: Returns a path to read it from, as `serve_app.services.scan.places.Place`.
     """
 
     file: TrackFile
@@ -60,10 +60,10 @@ class Taken:
 
 
 class Entries:
-    """What the library has of files, and the only way that files get into it.
+    """What the library knows of files, and the only way to enter files into it.
 
     Attributes:
-        displaced: Tracks, with a location each, whose file there gave way to another recording.
+        displaced: Tracks with a location each where another recording has replaced their file.
     """
 
     def __init__(self, library: Library) -> None:
@@ -72,7 +72,7 @@ class Entries:
         self.displaced: set[tuple[str, str]] = set()
 
     def at(self, location: str) -> tuple[LibraryTrack | None, TrackFile | None]:
-        """Return the track that has a file at a place, and that file."""
+        """Return the track that has a file at a location, and that file."""
         known = [
             (track, file)
             for track in self._library.of_term(location_term(location), OPERATOR)
@@ -96,13 +96,13 @@ class Entries:
         return None
 
     def enter(self, taken: Sequence[Taken]) -> list[tuple[str, Outcome]]:
-        """Write files and what was heard in them; give each one's track and what became of it.
+        """Write files and their analyses; return each one's track and outcome.
 
         Raises:
-            OSError: The library cannot be written; what it had confirmed is kept.
+            OSError: The library cannot be written; what it has confirmed is kept.
             LibraryBusyError: Likewise.
         """
-        with self._library.turn():  # else two scans make two tracks of one file
+        with self._library.turn():  # otherwise two scans would make two tracks of one file
             return self._entered(taken)
 
     def _entered(self, taken: Sequence[Taken]) -> list[tuple[str, Outcome]]:
@@ -113,7 +113,7 @@ class Entries:
             if twin is None:
                 sound = np.array(one.hearing.features.embedding if one.hearing else (), np.float32)
                 if any(_may_be_one(one, sound, *other) for other in added):
-                    # Whether they are one recording only what is written tells.
+                    # Only once written does it show whether they are one recording.
                     self._library.write(edits)
                     edits, added = [], []
                     twin = self.twin(one.file)
@@ -159,7 +159,7 @@ class Entries:
 
 
 def _seen_again(known: TrackFile, file: TrackFile) -> Outcome:
-    """Tell what became of a file that holds the audio that was known where it lies."""
+    """Return the outcome for a file whose audio was already known at its location."""
     if known.content_sha256 != file.content_sha256:
         return Outcome.RETAGGED
     return Outcome.UNCHANGED if known.missing_since is None else Outcome.RETURNED
@@ -180,7 +180,7 @@ def _with_level(one: Taken, twin: LibraryTrack | None) -> TrackFile:
 def _may_be_one(
     one: Taken, sound: NDArray[np.float32], other: Taken, its_sound: NDArray[np.float32]
 ) -> bool:
-    """Whether two files may be of one track, so that the second has to see the first written."""
+    """Whether two files may be of one track, so that the first must be written first."""
     digests = {one.file.content_sha256, one.file.audio_sha256} - {None}
     if digests & {other.file.content_sha256, other.file.audio_sha256}:
         return True
@@ -193,14 +193,14 @@ def _may_be_one(
 
 
 def kind_of(location: str) -> Place:
-    """Tell what a location names."""
+    """Return the kind of place that a location names."""
     return Place.URL if location.startswith(("http://", "https://")) else Place.PATH
 
 
 def is_as_listed(file: TrackFile, found: Found) -> bool:
-    """Whether a known file has the size and the times of change that were listed.
+    """Whether a known file has the listed size and times of change.
 
-    Programs that write tags may keep size and ``mtime``, but not ``ctime``.
+    Programs that write tags may preserve size and ``mtime``, but not ``ctime``.
     """
     if None not in (file.ctime_ns, found.ctime_ns) and file.ctime_ns != found.ctime_ns:
         return False

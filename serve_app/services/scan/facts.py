@@ -12,7 +12,7 @@ LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
 
 
 class FileChangedError(Exception):
-    """The file was written while it was read; it is taken up the next time."""
+    """The file was written while it was read; the next scan reads it again."""
 
     def __init__(self) -> None:
         super().__init__("it changed while it was read; scan again")
@@ -20,7 +20,7 @@ class FileChangedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """By what a file that was written is told from the file before."""
+    """What distinguishes a file from the same file after a write."""
 
     size_bytes: int
     mtime_ns: int
@@ -38,10 +38,10 @@ class Stamp:
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     def check(self, path: Path) -> None:
-        """See that the file is still the one.
+        """Check that the file has not changed.
 
         Raises:
-            FileChangedError: It is not.
+            FileChangedError: It has changed.
             OSError: It cannot be read.
         """
         if Stamp.of(path) != self:
@@ -49,7 +49,7 @@ class Stamp:
 
 
 def holds_audio(path: Path, audio_sha256: str | None) -> bool:
-    """Whether a file's audio has that digest, or cannot be told; its tags may be others."""
+    """Whether a file's audio has that digest or cannot be checked; its tags may differ."""
     if audio_sha256 is None:
         return True
     try:
@@ -72,10 +72,10 @@ def hash_bytes(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a file is, apart from where it lies.
+    """What a file is, apart from its location.
 
     Attributes:
-        audio_sha256: Of the packets; see `pipelines.audio.decode.Decoder.digest_packets`.
+        audio_sha256: Digest of the packets; see `pipelines.audio.decode.Decoder.digest_packets`.
     """
 
     content_sha256: str
@@ -87,7 +87,7 @@ class Facts:
         """Read audio and tags of a file.
 
         Raises:
-            AudioError: It is no audio.
+            AudioError: It is not audio.
             OSError: It cannot be read.
         """
         return cls(content_sha256, digest_packets(path, LIMITS), read_tags(path))

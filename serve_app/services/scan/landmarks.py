@@ -1,7 +1,7 @@
-"""What a scan changes in the fingerprint index: the library's tracks are known by their sound.
+"""A scan's changes to the fingerprint index, which lets the library's tracks be recognised.
 
-Invariant: a track comes into the index after it is in the library. What a crash kept from the index
-is made up for by the next scan that passes its file.
+Invariant: a track enters the index after it has entered the library. If a crash keeps one out of
+the index, the next scan that comes to its file adds it.
 """
 
 import time
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
 
 TOGETHER = 200
-"""Tracks of one commit, for which the whole list of keys is read."""
+"""Tracks of one commit, each of which reads the whole list of keys."""
 
 PATIENCE_S = 10.0
-"""With another process at the index, in the end: a second scan, say."""
+"""Longest wait at the end for another process that has the index, such as a second scan."""
 
 
 class LandmarkIndex:
-    """Adds tracks to an index, some at a time. Thread-safe; all but `lacks` blocks."""
+    """Adds tracks to an index in batches. Thread-safe; all methods but `lacks` block."""
 
     def __init__(self, folder: Path) -> None:
         """Read which tracks the index has.
@@ -48,19 +48,19 @@ class LandmarkIndex:
         self._known = FingerprintIndex.open(folder).keys() if is_current(folder) else set()
 
     def lacks(self, track_id: str) -> bool:
-        """Whether a track is not there, nor about to be."""
+        """Whether a track is neither in the index nor about to be."""
         return track_id not in self._known
 
     def hear(self, path: Path) -> "Fingerprint":
         """Make the landmarks of a file.
 
         Raises:
-            AudioError: It is no audio.
+            AudioError: It is not audio.
         """
         return self._fingerprinter.make_fingerprints([decode(path, LIMITS)])[0]
 
     def put(self, track_id: str, landmarks: "Fingerprint") -> None:
-        """Add a track, now or with others."""
+        """Add a track, at once or together with others."""
         with self._lock:
             self._waiting[track_id] = landmarks
             self._known.add(track_id)
@@ -70,14 +70,14 @@ class LandmarkIndex:
                 self._commit()
 
     def take_over(self, track_id: str, location: str) -> None:
-        """Let a track, if it is there, stand for what a file of it was indexed as before."""
+        """Let an indexed track replace an earlier entry made for one of its files."""
         key = key_of_file(PurePath(location))
         with self._lock:
             if key in self._known and track_id in self._known:
                 self._gone.add(key)
 
     def keep(self, is_there: Callable[[str], bool]) -> None:
-        """Take out, with the next `finish`, what is no longer there of the library's tracks."""
+        """Remove, with the next `finish`, those of the library's tracks that no longer exist."""
         with self._lock:
             ours = {key for key in self._known if key.startswith(LIBRARY_PREFIX)}
             self._gone |= {key for key in ours if not is_there(key)}
@@ -85,7 +85,7 @@ class LandmarkIndex:
                 self._waiting.pop(key, None)
 
     def finish(self) -> None:
-        """Have the index hold what was put, which running services then see within a second.
+        """Write what was put to the index; running services see it within a second.
 
         Raises:
             IndexBusyError: Another process has been writing it for `PATIENCE_S`.

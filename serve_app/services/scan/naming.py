@@ -1,4 +1,4 @@
-"""Who the track of a file is, without the internet: its tags, its sound, its name."""
+"""Identifies a file's track without the internet: by its tags, its sound and its name."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ CLIP_START_S = 30.0
 
 
 class Naming:
-    """Asks tags, then the fingerprint index if they hold no identifier, then the catalog."""
+    """Uses tags, then the fingerprint index if they have no identifier, then the catalog."""
 
     def __init__(self, catalog: Catalog, index: FingerprintIndex | None) -> None:
         from pipelines.fingerprint.make import Fingerprinter  # brings torch, which takes seconds
@@ -32,17 +32,17 @@ class Naming:
 
     @classmethod
     def open(cls, catalog_dir: Path, fingerprint_dir: Path) -> "Naming":
-        """Open what there is of catalog and fingerprint index."""
+        """Open the catalog and the fingerprint index, if they exist."""
         index = FingerprintIndex.open(fingerprint_dir) if is_current(fingerprint_dir) else None
         return cls(Catalog.open(catalog_dir), index)
 
     def name(self, tags: Tags, path: Path, location: Path) -> TaggedIdentity:
-        """Tell who a track is.
+        """Return the identity of a file's track.
 
         Args:
-            tags: What the file says.
+            tags: The file's tags.
             path: Where to read it.
-            location: Where it lies; its name counts when it has no title.
+            location: Where it is stored; its name is used if it has no title.
         """
         named = identity_of(tags, location)
         if not any(named.identity.ids()):
@@ -72,7 +72,7 @@ class Naming:
 
 
 def filled(named: TaggedIdentity, other: TrackIdentity, source: str) -> TaggedIdentity:
-    """Take from ``other`` what is unknown; what a curator measured is not a file's."""
+    """Fill in what is unknown from ``other``, except a curator's measurements."""
     names = replace(
         other,
         tempo=None,

@@ -1,7 +1,7 @@
 """Where a scan looks for audio: a folder, single files, a bucket.
 
-Invariant: looking changes nothing. A file that cannot be listed is told by its name, and so is a
-folder; what lies below it is then unknown, not missing.
+Invariant: listing changes nothing. A file or folder that cannot be listed is reported by name; what
+is below such a folder is then unknown, not missing.
 """
 
 import errno
@@ -33,19 +33,19 @@ AUDIO_ENDINGS = {
 LEADS_NOWHERE = "the link leads nowhere; is its disk mounted?"
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
-"""What a disk without room answers."""
+"""Error numbers of a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file as it was listed.
+    """A file as listed.
 
     Attributes:
         location: An absolute path, an ``s3://`` or a web address.
-        size_bytes: None of a web address, which is not asked for it.
+        size_bytes: None for a web address, which is not queried for it.
         mtime_ns: Likewise.
-        ctime_ns: When the system last noted a change of it, which no program can set back; None
-            of what is no file of this machine.
+        ctime_ns: When the system last recorded a change of it, which no program can set back; None
+            if it is not a file of this machine.
     """
 
     location: str
@@ -66,7 +66,7 @@ class Place(Protocol):
     """Something that holds audio files.
 
     Attributes:
-        root: Named in a `Trouble` of all of it, after which what it holds is unknown.
+        root: Location in a `Trouble` about all of it, after which its contents are unknown.
     """
 
     root: str
@@ -89,7 +89,7 @@ class Place(Protocol):
 
 
 class Folder:
-    """All audio below a folder, once; what begins with a dot is passed over, links are followed."""
+    """All audio below a folder, once; names with a leading dot are skipped, links followed."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(absolute(root))
@@ -98,13 +98,13 @@ class Folder:
         """See `Place`."""
         seen: set[tuple[int, int]] = set()
         todo = [self.root]
-        while todo:  # what is linked comes last, so that a file keeps its own name
+        while todo:  # linked folders come last, so that a file keeps its own name
             yield from self._below(todo.pop(0), seen, todo)
 
     def _below(
         self, root: str, seen: set[tuple[int, int]], linked: list[str]
     ) -> Iterator[Found | Trouble]:
-        """List a tree but for folders that were seen; linked folders are noted for later."""
+        """List a tree except for folders already seen; linked folders are kept for later."""
         troubles: list[Trouble] = []
 
         def note(error: OSError) -> None:
@@ -146,7 +146,7 @@ class Folder:
 
 
 class SingleFile:
-    """One file, whatever its ending."""
+    """One file, whatever its extension."""
 
     def __init__(self, path: Path) -> None:
         self._path = absolute(path)
@@ -166,16 +166,16 @@ class SingleFile:
 
 
 class Bucket:
-    """All audio below a prefix of an S3 store; fetched to read it, and let go of again."""
+    """All audio below a prefix of an S3 store; a file is fetched to be read, then deleted."""
 
     def __init__(self, url: str) -> None:
         """Open the store.
 
         Args:
-            url: As `serve_app.store.objects.open_backend` takes it.
+            url: As `serve_app.store.objects.open_backend` accepts it.
 
         Raises:
-            ValueError: It takes no such address.
+            ValueError: It does not accept the address.
         """
         parts = urlsplit(url)
         self.root = f"s3://{parts.netloc}{parts.path}".rstrip("/") + "/"
@@ -206,7 +206,7 @@ class Bucket:
 
 
 def absolute(path: Path) -> Path:
-    """Return the absolute path by which a file is known, wherever the command was given."""
+    """Return the absolute path that identifies a file, wherever the command is run."""
     path = path.absolute()
     if ".." not in path.parts:
         return path
@@ -225,7 +225,7 @@ def fetched(store: ObjectStore, key: str) -> Iterator[Path]:
     """Fetch an object to read it.
 
     Raises:
-        OSError: It is not there, or the store does not answer.
+        OSError: It does not exist, or the store does not answer.
     """
     with TemporaryDirectory(prefix="afa-scan-") as folder:
         path = Path(folder) / Path(key).name
@@ -239,17 +239,17 @@ def fetched(store: ObjectStore, key: str) -> Iterator[Path]:
 
 
 def _first_line(error: StoreError) -> str:
-    """What the store said; what follows is for who debugs it."""
+    """Return the store's message without the lines that follow for debugging."""
     return str(error).partition("\n")[0]
 
 
 def _leads_nowhere(path: Path) -> bool:
-    # Not by Path's own methods, which fail on too long a name.
+    # Not with Path's own methods, which fail if a name is too long.
     return os.path.islink(path) and not os.path.exists(path)
 
 
 def listed(path: Path) -> Found | Trouble:
-    """Look at one file."""
+    """List one file."""
     location = str(path)
     try:
         location.encode()
@@ -261,6 +261,6 @@ def listed(path: Path) -> Found | Trouble:
         return Trouble(location.replace("\0", "\\0"), "no file has a zero byte in its name")
     except OSError as error:
         return Trouble(location, LEADS_NOWHERE if _leads_nowhere(path) else reason_of(error))
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for whoever writes into it
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
         return Trouble(location, "not a plain file")
     return Found(location, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -1,4 +1,4 @@
-"""What there is to know of a file before it is analysed: its digests, and who its track is."""
+"""Reads what can be known of a file before analysis: its digests and its track's identity."""
 
 from pathlib import Path
 
@@ -11,15 +11,15 @@ from serve_app.services.scan.places import Found
 
 
 def read_file(found: Found, path: Path, naming: Naming) -> tuple[TrackFile, TaggedIdentity]:
-    """Return the file as the library keeps it, and who its track is.
+    """Return the file as the library stores it, and its track's identity.
 
     Args:
-        found: As it was listed.
+        found: The file as listed.
         path: Where to read it.
-        naming: Who tracks are.
+        naming: Identifies tracks.
 
     Raises:
-        AudioError: It is no audio.
+        AudioError: It is not audio.
         OSError: It cannot be read.
     """
     facts = Facts.of(path, hash_bytes(path))

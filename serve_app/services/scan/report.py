@@ -1,4 +1,4 @@
-"""What a scan tells while it runs and when it ends."""
+"""What a scan reports while it runs and when it ends."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from serve_app.services.scan.places import Trouble
 
 
 class Outcome(StrEnum):
-    """What became of a file."""
+    """The outcome for a file."""
 
     UNCHANGED = "unchanged"
     ADDED = "added"
@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class ScanReport:
-    """Counts by outcome, and a line for whatever went wrong."""
+    """Counts by outcome, and a line for each fault."""
 
     counts: Counter[Outcome] = field(default_factory=Counter)
     troubles: list[Trouble] = field(default_factory=list)
@@ -39,11 +39,11 @@ class ScanReport:
         self.counts[outcome] += 1
 
     def fail(self, trouble: Trouble) -> None:
-        """Count a file, or a folder, that cannot be taken up."""
+        """Count a file, or a folder, that cannot be entered."""
         self.counts[Outcome.FAILED] += 1
         self.troubles.append(trouble)
 
     def summary(self) -> str:
-        """Say it in one line."""
+        """Return a one-line summary."""
         told = [f"{self.counts[one]} {one.value}" for one in Outcome if self.counts[one]]
         return ", ".join(told) or "nothing to do"

@@ -1,8 +1,8 @@
-"""Whether two files hold the same recording, as an MP3 and a FLAC of one master do.
+"""Recognises files that hold the same recording, as an MP3 and a FLAC of one master do.
 
 Invariant: two tracks are joined only if their landmarks agree wherever they are compared. Covers,
-remixes and other takes sound alike, and so does an instrumental version; their landmarks do not
-agree everywhere, or they are named otherwise.
+remixes, other takes and instrumental versions sound alike, but their landmarks do not
+agree everywhere, or their names differ.
 """
 
 from collections.abc import Callable
@@ -29,19 +29,19 @@ N_NEAREST = 8
 MAX_DISTANCE = 0.05
 """Cosine distance of two embeddings; a codec moves one by less than .01."""
 MAX_DIFFERENCE_S = 1.0
-"""Of durations; an encoder pads a tenth of a second."""
+"""Difference of durations; an encoder pads a tenth of a second."""
 CLIPS, CLIP_S, SAME_CLIP = 4, 12.0, 0.09
-"""Clips of a track, their seconds, and the agreement that every pair of them has to have.
+"""Clips of a track, their length in seconds, and the agreement that every pair needs.
 
-Of 69 tracks of games, cut to 25 to 60 s, every copy is then the same in MP3 at 128 and 64 kbit/s,
-in Opus at 64 and with .9 s more or less at the front; .97 are with both that and 64 kbit/s, and .83
-where the sound was compressed hard too. Of their 138 pairs of parts that begin 1.5 to 10 s apart
-none agrees by more than .03 in every clip, and clips of different tracks agree by .006 at most.
+On 69 tracks of games, cut to 25 to 60 s, every copy is recognised in MP3 at 128 and 64 kbit/s,
+in Opus at 64, and with .9 s more or less at the front; .97 are with both that and 64 kbit/s, and
+.83 if the sound was also strongly compressed. Of their 138 pairs of parts that begin 1.5 to 10 s
+apart, none agrees by more than .03 in every clip; clips of different tracks agree by at most .006.
 """
 
 
 class SameRecording:
-    """Finds the track of the library that a new file is another copy of."""
+    """Finds the library's track of which a new file is another copy."""
 
     def __init__(self, library: Library) -> None:
         from pipelines.fingerprint.make import Fingerprinter  # brings torch, which takes seconds
@@ -55,12 +55,12 @@ class SameRecording:
         features: TrackFeatures,
         at_hand: Callable[[], AbstractContextManager[Path]],
     ) -> str | None:
-        """Return the id of the operator's track of the same recording, if there is one for sure.
+        """Return the id of the operator's track of the same recording, if one certainly is.
 
         Args:
-            named: Who the file says it is.
-            features: What was heard in it.
-            at_hand: Gives a path to read it from; called only where a track comes near.
+            named: The identity in the file.
+            features: The file's analysis.
+            at_hand: Returns a path to read it from; called only if a track is similar.
         """
         model = features.models.get("embedding")
         if model is None or not any(features.embedding) or model not in self._library.models():
@@ -88,7 +88,7 @@ class SameRecording:
         return None
 
     def _is_of(self, other: Path, clips: list[Fingerprint], duration_s: float) -> bool:
-        """Compare the landmarks of a file with another's, at the same places."""
+        """Compare the landmarks of a file with another's, at the same positions."""
         try:
             pairs = zip(clips, self._clips(other, duration_s), strict=True)
             return all(
@@ -106,7 +106,7 @@ class SameRecording:
 
 
 def are_near(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether two embeddings are as alike as those of two copies of one recording."""
+    """Whether two embeddings are as close as those of copies of one recording."""
     return float(np.dot(one, other)) >= 1.0 - MAX_DISTANCE
 
 
@@ -116,7 +116,7 @@ def may_be_same(
     other: LibraryTrack | TaggedIdentity,
     other_s: float,
 ) -> bool:
-    """Whether durations, identifiers and tagged names allow that two files are one recording."""
+    """Whether durations, identifiers and tagged names allow two files to be one recording."""
     if abs(one_s - other_s) > MAX_DIFFERENCE_S:
         return False
     for name in ("mbid", "isrc"):

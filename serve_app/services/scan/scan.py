@@ -1,7 +1,7 @@
-"""Bring the files of some places into the library, and follow what became of them.
+"""Bring the files of some places into the library, and track their later changes.
 
 Invariant: a file is analysed once, however often it is copied, moved or retagged. What the library
-has confirmed stays, whenever the scan ends; nothing is done by halves.
+has confirmed stays, whenever the scan ends; nothing is left half done.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from models.fingerprint.landmarks import Fingerprint
 
 MAX_TOGETHER = 64
-"""Files in one commit, which waits for none: what came while the last was written goes together."""
+"""Files in one commit; none waits for more, but those that come during a write go together."""
 
 READ_AHEAD = 2
 """Files that are read while others are analysed."""
@@ -65,10 +65,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A file that waits to be written, and who is told once it is.
+    """A file that waits to be written, and the future that is set once it is.
 
     Attributes:
-        landmarks: None where the index has its track.
+        landmarks: None if the index has its track.
     """
 
     taken: Taken
@@ -94,12 +94,12 @@ class Scan:
 
         Args:
             library: Where the tracks go; they are the operator's.
-            engine: What analyses.
-            naming: Who tracks are.
-            landmarks: Knows tracks by their sound.
-            tell: Called with the location and what became of each file.
-            again: Analyse what is known, too.
-            forget: Forget what is gone, rather than mark it.
+            engine: Analyses files.
+            naming: Identifies tracks.
+            landmarks: Recognises tracks by their sound.
+            tell: Called with each file's location and outcome.
+            again: Also analyse what is known.
+            forget: Remove missing files from the library instead of marking them.
         """
         self._library, self._engine, self._naming = library, engine, naming
         self._entries, self._landmarks = Entries(library), landmarks
@@ -113,14 +113,14 @@ class Scan:
         listed: Sequence[tuple[Place, Sequence[Found | Trouble]]],
         unfinished: Collection[str] = (),
     ) -> None:
-        """Take up what was listed, and mark what is no longer there.
+        """Enter the listed files, and mark those that no longer exist.
 
         Args:
-            listed: What is there.
-            unfinished: Locations of files that may not be whole yet; they stay as they are known.
+            listed: What each place has.
+            unfinished: Locations of files that may be incomplete; what is known of them stays.
 
         Raises:
-            OSError: The library cannot be written; what it had confirmed is kept.
+            OSError: The library cannot be written; what it has confirmed is kept.
             LibraryBusyError: Likewise.
         """
         begun = now()
@@ -135,7 +135,7 @@ class Scan:
         finally:
             takers.cancel()
             await asyncio.gather(takers, return_exceptions=True)
-            # Whatever has been heard is written, also when the scan is stopped.
+            # Every analysis made is written, even if the scan is stopped.
             await self._write_waiting()
             writer.cancel()
             is_indexed = await self._finish_landmarks()
@@ -159,7 +159,7 @@ class Scan:
     async def _take_all(
         self, listed: Sequence[tuple[Place, Sequence[Found | Trouble]]], unfinished: Collection[str]
     ) -> None:
-        # A file that lies in several places is one.
+        # A file that is in several places counts once.
         of_location = {
             one.location: (place, one)
             for place, found in listed
@@ -268,7 +268,7 @@ class Scan:
     async def _follow_gone(
         self, place: Place, listed: Sequence[Found | Trouble], seen: Collection[str]
     ) -> None:
-        """Mark or forget what lay in a place, unless something of it could not be looked at."""
+        """Mark or remove files missing from a place, unless part of it could not be listed."""
         lost = await asyncio.to_thread(gone_from, self._library, place, listed, seen)
         if not self._forget:
             lost = [one for one in lost if one.has_another_path or one.file.missing_since is None]
@@ -294,9 +294,9 @@ class Scan:
                 self._note(location, outcome)
 
     def _settle_displaced(self, begun: datetime) -> list[tuple[str, Outcome]]:
-        """Tell of, or forget, what lay where another file is now, and was found nowhere else.
+        """Report, or remove, files replaced at their location and found nowhere else.
 
-        What failed in this pass may be that file, moved; then a later one forgets it.
+        A file that failed in this pass may be such a file, moved; then a later pass removes it.
         """
         edits, outcomes = list[Edit](), list[tuple[str, Outcome]]()
         for track_id, location in sorted(self._entries.displaced):
@@ -315,10 +315,10 @@ class Scan:
         return outcomes
 
     def _is_surely_gone(self, file: TrackFile) -> bool:
-        """Whether a file that was not listed may be forgotten.
+        """Whether a file that was not listed may be removed from the library.
 
-        What could not be taken up in this pass may be that file, moved; and of a bucket nobody can
-        say what came into it after it was listed. There an earlier scan has to have missed it, too.
+        A file that failed in this pass may be this one, moved; and a bucket may have received files
+        after it was listed. In these cases an earlier scan must have missed it, too.
         """
         if file.location.startswith("s3://") or self.report.has_failed:
             return file.missing_since is not None and not os.path.lexists(file.location)
@@ -335,10 +335,10 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A file of a track that was not listed where it lay.
+    """A file of a track that was not listed at its location.
 
     Attributes:
-        has_another_path: It is there all the same, and was listed through another link.
+        has_another_path: Whether it still exists, and was listed through another link.
     """
 
     track_id: str
@@ -349,16 +349,16 @@ class Gone:
 def gone_from(
     library: Library, place: Place, listed: Sequence[Found | Trouble], seen: Collection[str]
 ) -> list[Gone]:
-    """Find what lay in a place and was not listed; what could not be looked at is not gone.
+    """Find files that were in a place but not listed; what could not be listed is not gone.
 
     Args:
-        library: Whose tracks.
-        place: Where they lay.
-        listed: What is there.
-        seen: Locations of all that was found, in this place and others.
+        library: The library with the tracks.
+        place: Where they were.
+        listed: What is there now.
+        seen: Locations of all files found, in this place and others.
 
     Returns:
-        Also files that have been marked as missing before.
+        The files that are gone, including those already marked as missing.
     """
     unseen = {one.location for one in listed if isinstance(one, Trouble)}
     below_unseen = tuple(os.path.join(location, "") for location in unseen)
@@ -372,14 +372,14 @@ def gone_from(
         and file.location not in unseen
         and not file.location.startswith(below_unseen)
     )
-    # What was named itself, under an ending that no folder is searched for, is there.
+    # A file that was named itself, with an extension that folders are not searched for, exists.
     return [one for one in lost if one.has_another_path or not os.path.isfile(one.file.location)]
 
 
 def without_audio(
     place: Place, listed: Sequence[Found | Trouble], lost: Sequence[Gone], *, forget: bool
 ) -> Trouble | None:
-    """Say what is wrong with a place without audio, of which it is not said that it was deleted."""
+    """Return what is wrong with a place without audio, unless the user said it was deleted."""
     if any(isinstance(one, Found) for one in listed) or (lost and forget):
         return None
     if lost:
@@ -398,5 +398,5 @@ def _has_another_path(track: LibraryTrack, file: TrackFile, seen: Collection[str
 
 
 def found_in(listed: Iterable[tuple[Place, Sequence[Found | Trouble]]]) -> set[str]:
-    """Return the locations of all that was found."""
+    """Return the locations of all files found."""
     return {one.location for _, of_place in listed for one in of_place if isinstance(one, Found)}

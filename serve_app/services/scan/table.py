@@ -1,4 +1,4 @@
-"""A Parquet file that names audio, a row each: paths, ``s3://`` and web addresses."""
+"""A Parquet file that lists audio, one per row: paths, ``s3://`` and web addresses."""
 
 import asyncio
 import re
@@ -19,26 +19,26 @@ from serve_app.services.scan.entries import kind_of
 from serve_app.services.scan.places import FULL, Found, SingleFile, Trouble, fetched, object_at
 
 COLUMNS = ("location", "path", "url", "uri", "file")
-"""The first of these that holds text is read."""
+"""The first of these columns that holds text is read."""
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 MAX_BYTES = 4 << 30
-"""Of what a web address gives: four hours of uncompressed stereo are 2.5 GB."""
+"""Most bytes from a web address: four hours of uncompressed stereo are 2.5 GB."""
 
 
 class Table:
-    """What a table names. Relative paths begin at the folder of the command."""
+    """The files listed in a table. Relative paths start at the command's working folder."""
 
     def __init__(self, path: Path, guard: UrlGuard) -> None:
-        """Look at a table.
+        """Check a table.
 
         Args:
             path: The Parquet file.
             guard: Which web addresses may be fetched.
 
         Raises:
-            ValueError: It is no Parquet file, or no column of it names audio in text.
+            ValueError: It is not a Parquet file, or no column of it holds locations as text.
             OSError: It cannot be read.
         """
         self._path, self._guard = path, guard
@@ -76,7 +76,7 @@ class Table:
         """See `Place`.
 
         Raises:
-            UrlFetchError: What a web address gives is no audio, or it may not be fetched.
+            UrlFetchError: A web address does not return audio, or must not be fetched.
         """
         location = found.location
         if location.startswith("s3://"):
@@ -119,7 +119,7 @@ def _found(location: str) -> Found | Trouble:
 
 
 def _fault(error: UrlError) -> Exception:
-    """Tell an address that is wrong from one that cannot be reached now."""
+    """Return one error for a wrong address, another for one that cannot be reached now."""
     cause = error.__cause__
     if isinstance(cause, OSError) and cause.errno in FULL:
         return cause

@@ -1,4 +1,4 @@
-"""How keys and tempos go together in a mix: the Camelot wheel, and octaves of tempo."""
+"""How well keys and tempos go together in a mix: the Camelot wheel, and octaves of tempo."""
 
 import math
 from typing import Literal
@@ -9,18 +9,18 @@ KeyRelation = Literal[
 ]
 
 PARALLEL_HOURS = 3
-"""From a minor key to the major key of its tonic: 8A to 11B."""
+"""Hours from a minor key to the major key of its tonic, as 8A to 11B."""
 
 FARTHEST_KEY = HOURS / 2 + 1
 
 
 def read_camelot(name: str) -> tuple[int, bool]:
-    """Return hour, 1 to 12, and whether it is a major key, of a name such as ``8A``."""
+    """Return the hour, 1 to 12, of a name such as ``8A``, and whether it is a major key."""
     return int(name[:-1]), name[-1] == "B"
 
 
 def compatible_keys(name: str) -> list[str]:
-    """The keys that mix with one: itself, its relative, a fifth up and a fifth down."""
+    """Return the keys that mix with one: itself, its relative, a fifth up and a fifth down."""
     hour, _ = read_camelot(name)
     letter, other = name[-1], "A" if name[-1] == "B" else "B"
     up, down = hour % HOURS + 1, (hour - 2) % HOURS + 1
@@ -28,7 +28,7 @@ def compatible_keys(name: str) -> list[str]:
 
 
 def key_relation(of: str, to: str) -> KeyRelation:
-    """Say what the key ``of`` is beside the key ``to``, both Camelot names.
+    """Return how the key ``of`` relates to the key ``to``, both Camelot names.
 
     Returns:
         ``relative`` shares all notes, a ``fifth`` all but one; ``diagonal`` is the relative of a
@@ -50,13 +50,13 @@ def key_relation(of: str, to: str) -> KeyRelation:
 
 
 def key_distance(one: str, other: str) -> float:
-    """Steps on the Camelot wheel, as a part of the longest way: 0 the same key, 1 the farthest."""
+    """Return the steps on the Camelot wheel as a fraction of the most: 0 if equal, at most 1."""
     (hour, is_major), (other_hour, other_major) = read_camelot(one), read_camelot(other)
     around = (hour - other_hour) % HOURS
     return (min(around, HOURS - around) + (is_major != other_major)) / FARTHEST_KEY
 
 
 def tempo_distance(one: float, other: float) -> float:
-    """Octaves between two tempos, those of half and double counted as one: 0 to 0.5."""
+    """Return the octaves between two tempos, half and double counted as equal: 0 to 0.5."""
     octaves = math.log2(one / other)
     return abs(octaves - round(octaves))

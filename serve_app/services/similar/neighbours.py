@@ -1,4 +1,4 @@
-"""The library as a search sees it: tracks with the vector that one model made of them."""
+"""The library as a search sees it: tracks with their vectors from one model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from serve_app.providers.identities.resolver import visible_to
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A track, its vector and how far it is from what was asked for.
+    """A track, its vector and its distance from what was asked for.
 
     Attributes:
         distance: Cosine distance, 0 the same, 2 opposite.
@@ -34,11 +34,11 @@ class LibraryNeighbours:
         self._library = library
 
     def models(self) -> list[str]:
-        """The models that there are vectors of."""
+        """Return the models that the library has vectors of."""
         return self._library.models()
 
     def of_identity(self, owner: str, identity: TrackIdentity) -> LibraryTrack | None:
-        """The track that an identity is, an own one before the operator's."""
+        """Return the track that an identity is, the owner's before the operator's."""
         if identity.library_id is not None:
             return self._seen_by(owner, [identity.library_id])
         ids = [
@@ -49,7 +49,7 @@ class LibraryNeighbours:
         return self._seen_by(owner, ids)
 
     def of_audio(self, owner: str, sha256: str) -> LibraryTrack | None:
-        """The track that has a file of these bytes."""
+        """Return the track that has a file of these bytes."""
         for whose in visible_to(owner):
             found = self._library.of_term(content_term(sha256), whose)
             if found:
@@ -57,7 +57,7 @@ class LibraryNeighbours:
         return None
 
     def vectors(self, model: str, tracks: Sequence[LibraryTrack]) -> list[Neighbour]:
-        """Those of some tracks that a model made a vector of, in their order."""
+        """Return those of some tracks that have a vector of a model, in their order."""
         known = self._library.vectors(model).get([track.track_id for track in tracks])
         return [
             Neighbour(track, 0.0, np.asarray(known[track.track_id], np.float32))
@@ -68,7 +68,7 @@ class LibraryNeighbours:
     def nearest(
         self, owner: str, model: str, vector: np.ndarray, n: int, query: TrackQuery
     ) -> list[Neighbour]:
-        """The ``n`` nearest tracks that a query asks for and the owner sees, nearest first."""
+        """Return the ``n`` nearest tracks that match a query and the owner sees, nearest first."""
         near = self._library.nearest(model, vector.tolist(), n, visible_to(owner), query)
         tracks = [(self._seen_by(owner, [one.track_id]), one) for one in near]
         return [

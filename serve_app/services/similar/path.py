@@ -1,15 +1,15 @@
-"""A way from one track to another on which sound, tempo and key change little at a time.
+"""A path from one track to another on which sound, tempo and key change little at a time.
 
-The straight way leads along the great circle between the two vectors. At each of its steps the
-tracks nearest to it are candidates; of the ways through them, the one is taken whose steps and
-whose distance from the straight way cost least:
+The straight path follows the great circle between the two vectors. At each of its steps the tracks
+nearest to it are candidates. Of the paths through these, the one is chosen whose steps and whose
+distance from the straight path cost least:
 
     step(a, b) = sound(a, b) + TEMPO · tempo(a, b) + KEY · key(a, b)
-    way = Σ step + ASIDE · Σ sound(track, straight way)
+    path = Σ step + ASIDE · Σ sound(track, straight path)
 
 ``sound`` is the cosine distance, ``tempo`` the octaves between the tempos (half and double count as
-one), ``key`` the steps on the Camelot wheel as a part of the longest way; what is unknown costs
-half.
+one), ``key`` the steps on the Camelot wheel as a fraction of the most; an unknown value costs half
+of the most.
 """
 
 import math
@@ -24,17 +24,17 @@ from serve_app.services.similar.neighbours import Neighbour
 from serve_app.services.similar.recordings import Recordings
 
 TEMPO = 1.0
-"""Against sound: 6 % of tempo, what a pitch fader has, cost a twelfth of an octave."""
+"""Weight against sound: a change of 6 %, a pitch fader's range, costs a twelfth of an octave."""
 
 KEY = 0.3
-"""A step on the wheel costs 0.04, about what separates neighbours in sound."""
+"""Weight against sound: a step on the wheel costs 0.04, a usual distance between neighbours."""
 
 ASIDE = 0.5
 UNKNOWN_TEMPO, UNKNOWN_KEY = 0.25, 0.5
 
 N_CANDIDATES = 24
 WIDTH = 48
-"""Ways that are followed at a time."""
+"""Paths followed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ def walk(
     n: int,
     near: Callable[[np.ndarray], Sequence[Neighbour]],
 ) -> list[Neighbour]:
-    """Find a way of ``n`` tracks, both ends among them.
+    """Find a path of ``n`` tracks, including both ends.
 
     Args:
-        model: Whose vectors are compared.
+        model: The model whose vectors are compared.
         start: First track.
         end: Last track, another recording.
-        n: At least 2.
-        near: Gives the tracks nearest to a vector.
+        n: Number of tracks, at least 2.
+        near: Returns the tracks nearest to a vector.
 
     Returns:
-        No recording twice; fewer tracks where there are not enough.
+        The tracks, no recording twice; fewer if there are not enough.
     """
     ways = [_Way(0.0, (start,))]
     for straight in waypoints(start.vector, end.vector, n):
@@ -78,25 +78,25 @@ def walk(
 def unseen(
     model: str, candidates: Sequence[Neighbour], seen: Sequence[Neighbour]
 ) -> list[Neighbour]:
-    """The candidates that are none of the recordings that were seen."""
+    """Return the candidates that are none of the recordings in ``seen``."""
     recordings = Recordings(model, seen)
     return [one for one in candidates if not recordings.has(one)]
 
 
 def step(one: Neighbour, other: Neighbour) -> float:
-    """What it costs to go from one track to another."""
+    """Return the cost of going from one track to another."""
     a, b = measures_of(one.track), measures_of(other.track)
     sound = 1.0 - float(one.vector @ other.vector)
     return sound + TEMPO * _tempo(a, b) + KEY * _key(a, b)
 
 
 def aside(one: Neighbour, straight: np.ndarray) -> float:
-    """What it costs to be off the straight way."""
+    """Return the cost of being off the straight path."""
     return ASIDE * (1.0 - float(one.vector @ straight))
 
 
 def waypoints(start: np.ndarray, end: np.ndarray, n: int) -> list[np.ndarray]:
-    """The ``n - 2`` points between two unit vectors that part the great circle evenly."""
+    """Return the ``n - 2`` points that divide the great circle of two unit vectors evenly."""
     angle = math.acos(float(np.clip(start @ end, -1.0, 1.0)))
     points = []
     for number in range(1, n - 1):

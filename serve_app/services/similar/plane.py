@@ -1,4 +1,4 @@
-"""Many vectors as points of a plane, so that a person can see what lies together."""
+"""Projects vectors onto a plane, so that a person can see which are close."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ def on_a_plane(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float
     centred = np.asarray(vectors, np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variances, directions = np.linalg.eigh(centred.T @ centred)
     axes = directions[:, -2:][:, ::-1]
-    # Either way along an axis is as good; the one is taken that keeps a map as it was.
+    # An axis may point either way; a fixed choice keeps a map the same.
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
     points = centred @ axes
     farthest, total = np.abs(points).max(), variances.sum()

@@ -1,4 +1,4 @@
-"""When two tracks of the library are one recording, so that an answer names it once."""
+"""Recognises tracks that are the same recording, so that an answer lists it once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,7 +12,7 @@ from serve_app.services.similar.neighbours import Neighbour
 
 SAME_SOUND = 1e-3
 """Cosine distance in the space of a model that comes with afa: of 259 tracks of game music, 11
-pairs lie within it in musicnn's, each of one recording; no other lies within five times as much."""
+pairs are within it in musicnn's, each of one recording; no other is within five times as much."""
 OURS = frozenset(
     {
         *("musicnn-msd-768", "efficientat-mn04", "afa-embed-1", "ast-audioset"),
@@ -20,17 +20,17 @@ OURS = frozenset(
     }
 )
 SAME_VECTOR = 1e-6
-"""In the space of an operator's own, of which nothing is known: the same samples."""
+"""Cosine distance in the space of an operator's own model, not measured: the same samples."""
 
 SAME_LENGTH_S = 0.5
 
 
 class Recordings:
-    """Recordings that were seen.
+    """Recordings seen so far.
 
     Args:
-        model: Whose vectors are compared.
-        seen: The first of them.
+        model: The model whose vectors are compared.
+        seen: Recordings to begin with.
     """
 
     def __init__(self, model: str, seen: Iterable[Neighbour] = ()) -> None:
@@ -48,7 +48,7 @@ class Recordings:
             self._sounds.append((duration_s, one.vector))
 
     def has(self, one: Neighbour) -> bool:
-        """Return whether it was seen: the same track, ISRC, MBID or names, or sound and length."""
+        """Return whether it was seen: by track, ISRC, MBID or names, or by sound and length."""
         if not self._names.isdisjoint(names_of(one.track)):
             return True
         duration_s = measures_of(one.track).duration_s
@@ -60,7 +60,7 @@ class Recordings:
 
 
 def distinct(model: str, found: Sequence[Neighbour], seen: Iterable[Neighbour]) -> list[Neighbour]:
-    """Return the tracks that are none of ``seen``, each recording once, in their order."""
+    """Return the tracks that are not in ``seen``, each recording once, in their order."""
     recordings = Recordings(model, seen)
     kept = []
     for one in found:
@@ -71,7 +71,7 @@ def distinct(model: str, found: Sequence[Neighbour], seen: Iterable[Neighbour]) 
 
 
 def names_of(track: LibraryTrack) -> Iterator[str]:
-    """What another track of the same recording has too: one of these will do."""
+    """Yield names, any of which identifies another track of the same recording."""
     yield track.track_id
     for platform in (Platform.ISRC, Platform.MBID):
         known = track.identity.id_of(platform)

@@ -1,6 +1,6 @@
-"""Search the library around some tracks, or walk from one to another; asks and charges nobody.
+"""Searches the library around tracks, or walks from one to another; no access check, no charge.
 
-Invariant: vectors of two models are never compared, and no recording is answered twice.
+Invariant: vectors of two models are never compared, and no recording is returned twice.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from serve_app.services.simulation.neighbours import SimulatedNeighbours
 
 SPARE = 5
-"""Asked for beyond what is wanted, for the seeds and the recordings that are there twice."""
+"""Results fetched beyond those wanted, to allow for seeds and for duplicate recordings."""
 
 MAX_ASKED = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """A track that was found, and what it has of the first seed; None without one.
+    """A track that was found, and how it relates to the first seed; None without a seed.
 
     Attributes:
         tempo_ratio: Its tempo over the seed's.
@@ -61,17 +61,17 @@ class Search:
         """Find the tracks that are most like what is wanted.
 
         Args:
-            owner: Who sees.
-            wanted: What is searched for.
-            seeds: The tracks of its seeds, in their order.
-            unlike: Likewise, of what it shall be unlike.
+            owner: Whose tracks, with the operator's, are searched.
+            wanted: What to search for.
+            seeds: The tracks of the seeds in ``wanted``, in their order.
+            unlike: Likewise for the tracks to be unlike.
 
         Returns:
             The model whose vectors were compared, and the tracks, nearest first.
 
         Raises:
-            TrackNotFoundError: A seed was removed meanwhile.
-            BadRequestError: No such model, or it made no vector of a seed; a seed without a key.
+            TrackNotFoundError: A seed has been removed in the meantime.
+            BadRequestError: No such model, or it has no vector of a seed, or a seed has no key.
         """
         model = self._model(wanted.model, [*seeds, *unlike])
         likes, dislikes = self._vectors(model, seeds), self._vectors(model, unlike)
@@ -90,7 +90,7 @@ class Search:
         query: TrackQuery,
         seeds: Sequence[Neighbour],
     ) -> list[Neighbour]:
-        """The nearest recordings but the seeds."""
+        """Return the nearest recordings except the seeds."""
         n_asked = n + SPARE
         while True:
             found = self._neighbours.nearest(owner, model, vector, n_asked, query)
@@ -107,7 +107,7 @@ class Search:
         model: str | None,
         query: TrackQuery,
     ) -> tuple[str, list[Similar]]:
-        """Walk from one track to another with ``n`` that a query asks for; as `similar`."""
+        """Walk from one track to another over ``n`` tracks that match a query; see `similar`."""
         model = self._model(model, ends)
         start, end = self._vectors(model, ends)
         if Recordings(model, [start]).has(end):
@@ -140,7 +140,7 @@ class Search:
         """Choose the model whose vectors are compared.
 
         Raises:
-            BadRequestError: There is no such model, or it made no vector of a seed.
+            BadRequestError: There is no such model, or it has no vector of a seed.
         """
         known = self._neighbours.models()
         if asked is not None and asked not in known:
@@ -159,18 +159,18 @@ class Search:
 
 
 def own_vector(track: LibraryTrack) -> list[float]:
-    """The vector that a track has with it: of a job's; the library keeps those of its own apart."""
+    """Return the vector stored in a track, as in a job's; the library keeps its own separately."""
     return [] if track.analysis is None else track.analysis.features.embedding
 
 
 def models_of(track: LibraryTrack) -> list[str]:
-    """The models that made vectors of a track, that of its last analysis first."""
+    """Return the models that made vectors of a track, that of its last analysis first."""
     last = track.analysis.features.models.get("embedding") if track.analysis else None
     return sorted(track.embeddings, key=lambda model: (model != last, model))
 
 
 def compared(found: Neighbour, to: LibraryTrack | None) -> Similar:
-    """Tell what a track that was found has of another."""
+    """Return a found track with how it relates to another."""
     if to is None:
         return Similar(found.track, found.distance, [], None, None)
     wanted = {tag.casefold() for tag in tags_of(to)}

@@ -1,7 +1,7 @@
 """Find music that sounds like other music, and a way from one track to another.
 
-Invariant: vectors of two models are never compared, no recording is answered twice, and nobody sees
-another account's tracks. Who gets no answer pays nothing.
+Invariant: vectors of two models are never compared, no recording is returned twice, and nobody sees
+another account's tracks. A caller who gets no answer pays nothing.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ NO_EMBEDDING = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found, by which model, and what it cost."""
+    """What was found, by which model, and its cost."""
 
     model: str
     items: list[Similar]
@@ -75,9 +75,9 @@ class SimilarService:
         Raises:
             TrackNotFoundError: A seed is not known, or has no analysis.
             AssetNotFoundError: The asset expired, never existed, or is another owner's.
-            JobNotFoundError: So is the job.
-            BadRequestError: No such model, or it made no vector of a seed; a seed without a key.
-            InsufficientCreditsError: Not covered.
+            JobNotFoundError: Likewise for the job.
+            BadRequestError: No such model, or it has no vector of a seed, or a seed has no key.
+            InsufficientCreditsError: The balance does not cover the cost.
         """
         seeds = [await self._track(caller, seed) for seed in wanted.seeds]
         unlike = [await self._track(caller, seed) for seed in wanted.unlike]
@@ -88,12 +88,12 @@ class SimilarService:
         return await self._paid(caller, self._prices.similar, request_id, search)
 
     async def described(self, caller: Caller, text: str, wanted: Wanted, request_id: str) -> Found:
-        """Find the tracks that sound most like what words say.
+        """Find the tracks that sound most like a description.
 
         Raises:
-            BadRequestError: The model reads no text, or the library has no vectors of it.
-            InsufficientCreditsError: Not covered.
-            ServiceUnavailableError: Nobody could read the text now.
+            BadRequestError: The model does not read text, or the library has no vectors of it.
+            InsufficientCreditsError: The balance does not cover the cost.
+            ServiceUnavailableError: No model could read the text now.
         """
         model, vector = await self._words.vector(text, wanted.model)
         said = replace(wanted, vector=vector, model=model)
@@ -108,7 +108,7 @@ class SimilarService:
         request_id: str,
         query: TrackQuery = ANY,
     ) -> Found:
-        """Walk from one track to another with ``n`` tracks that a query asks for; as `similar`."""
+        """Walk from one track to another over ``n`` tracks that match a query; see `similar`."""
         tracks = [await self._track(caller, Seed(track=end)) for end in ends]
 
         def search() -> tuple[str, list[Similar]]:
@@ -128,7 +128,7 @@ class SimilarService:
         return Found(model, items, hold.charged, hold.balance)
 
     async def _track(self, caller: Caller, seed: Seed) -> LibraryTrack:
-        """Return the library's track of a seed, which has an analysis; of a job what it heard."""
+        """Return the library's track of a seed, which has an analysis; for a job, its result."""
         if seed.job_id is not None:
             return await self._heard_by(caller, seed.job_id)
         if seed.asset_id is not None:

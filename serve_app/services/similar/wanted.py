@@ -1,4 +1,4 @@
-"""What a search is for: tracks to be like and unlike, or a vector; and the point they make."""
+"""What to search for: tracks to be like and unlike, or a vector; and the resulting point."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from serve_app.services.similar.harmony import compatible_keys
 from serve_app.services.similar.neighbours import Neighbour
 
 AWAY = 0.5
-"""How much of the way to what is not wanted is taken back; what is wanted counts one.
+"""Weight of what is not wanted, which is subtracted; what is wanted has weight one.
 
 References:
     J. Rocchio, "Relevance feedback in information retrieval" (1971).
@@ -22,12 +22,12 @@ References:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A track that others shall be like, or unlike: one of the three names it.
+    """A track that others are to be like, or unlike; one of the three attributes names it.
 
     Attributes:
         track: An identifier in any form.
         asset_id: An asset of the caller.
-        job_id: An own analysis, whose result has the embedding.
+        job_id: An analysis of the caller, whose result includes the embedding.
     """
 
     track: str | None = None
@@ -37,7 +37,7 @@ class Seed:
 
     @property
     def name(self) -> str:
-        """What it was called."""
+        """How the caller named it."""
         return self.track or self.asset_id or self.job_id or ""
 
 
@@ -46,12 +46,12 @@ class Wanted:
     """What to search for.
 
     Attributes:
-        seeds: What the answers shall be like.
-        unlike: What they shall be unlike.
-        vector: In the place of seeds, made by ``model``.
-        model: Whose vectors are compared; None, where there are seeds: that of the first one's
+        seeds: What results are to be like.
+        unlike: What results are to be unlike.
+        vector: A vector made by ``model``, instead of seeds.
+        model: Whose vectors are compared; None, if there are seeds: the model of the first one's
             last analysis if it made all that is needed, else another that did.
-        in_key: Only keys that mix with the first seed's on the Camelot wheel.
+        in_key: Whether keys must mix with the first seed's on the Camelot wheel.
     """
 
     n: int
@@ -64,10 +64,10 @@ class Wanted:
 
 
 def middle(wanted: Wanted, likes: Sequence[Neighbour], dislikes: Sequence[Neighbour]) -> np.ndarray:
-    """Return the unit vector to search around: the seeds' mean, led away from what is not wanted.
+    """Return the unit vector to search around: the seeds' mean, moved away from what is not wanted.
 
     Raises:
-        BadRequestError: Nothing is left of it.
+        BadRequestError: What is wanted and what is not cancel out.
     """
     if wanted.vector is not None:
         vector = np.asarray(wanted.vector, np.float64)
@@ -83,7 +83,7 @@ def middle(wanted: Wanted, likes: Sequence[Neighbour], dislikes: Sequence[Neighb
 
 
 def mean_of(tracks: Sequence[Neighbour], seeds: Sequence[Seed]) -> np.ndarray:
-    """The mean of some vectors, by the seeds' weights."""
+    """Return the mean of some vectors, weighted by the seeds' weights."""
     weights = [seed.weight for seed in seeds]
     return np.average([one.vector for one in tracks], axis=0, weights=weights)
 

@@ -1,4 +1,4 @@
-"""Words as a vector among those of the library."""
+"""Turns words into a vector comparable with those of the library."""
 
 from typing import Protocol
 
@@ -9,27 +9,27 @@ class TextBackend(Protocol):
     """The embedding deployment, as text search sees it."""
 
     async def embed_text(self, text: str, model: str) -> list[float]:
-        """Return the vector of a text among those of a model that reads text.
+        """Return the vector of a text, in the space of a model that reads text.
 
         Raises:
-            ServiceUnavailableError: No replica is free or answers in time.
+            ServiceUnavailableError: No replica is free, or none answers in time.
         """
         ...
 
 
 class Words:
-    """Knows whose vectors words are compared with, and asks for theirs."""
+    """Chooses the model to compare words by, and gets their vector."""
 
     def __init__(self, models: NamedModels, backend: TextBackend) -> None:
         self._models = models
         self._backend = backend
 
     async def vector(self, text: str, model: str | None) -> tuple[str, list[float]]:
-        """Return the model, the one in use if None is asked for, and its vector of the text.
+        """Return the model (by default the one in use) and its vector of the text.
 
         Raises:
-            BadRequestError: The model reads no text.
-            ServiceUnavailableError: Nobody could read the text now.
+            BadRequestError: The model does not read text.
+            ServiceUnavailableError: No replica could read the text now.
         """
         able = self._models.text_model(model)
         return able, await self._backend.embed_text(text, able)

@@ -1,4 +1,4 @@
-"""What answers test keys in the place of deployments, jobs and providers."""
+"""Answers test keys in place of deployments, jobs and providers."""
 
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import QuickFeatures, TrackFeatures
@@ -18,7 +18,7 @@ from serve_app.services.simulation.features import (
 
 
 def seed_of(source: Source) -> str:
-    """Return what the answer depends on: the bytes by their hash, else the track or the address."""
+    """Return what the answer depends on: the hash of the bytes, else the track or the address."""
     match source:
         case ObjectSource(sha256=sha256):
             return sha256
@@ -37,10 +37,10 @@ def simulated_source(source: Source) -> SimulatedSource:
 
 
 class SimulatedAudio:
-    """Every track has audio."""
+    """Pretends that every track has audio."""
 
     async def find(self, caller: Caller, identity: TrackIdentity) -> SimulatedSource:
-        """Return audio that is the track's name."""
+        """Return the track's name as its audio."""
         del caller  # the same for all
         return SimulatedSource(track_key(identity))
 
@@ -62,7 +62,7 @@ class SimulatedTracks:
         library_id: str = "",
     ) -> TrackFeatures:
         """Answer as `serve_app.services.lookup.track_jobs.TrackJobs` does."""
-        del caller, tier, library_id  # nobody waits, nothing is limited, test keys have no library
+        del caller, tier, library_id  # no waiting, no limits, and test keys have no library
         features = simulated_features(seed_of(source))
         await self._cache.put(key, features)
         return features if whole else features.outline()
@@ -92,7 +92,7 @@ class SimulatedEmbed:
         self, source: Source, *, max_audio_s: float, max_bytes: int, model: str
     ) -> Embedded:
         """Embed anything."""
-        del max_audio_s, max_bytes, model  # any bytes are audio, and no network hears them
+        del max_audio_s, max_bytes, model  # any bytes are audio, and no network analyses them
         features = simulated_features(seed_of(source))
         return Embedded(features.embedding, MODEL_ID, features.duration_s)
 
@@ -101,7 +101,7 @@ class SimulatedIdentify:
     """An `serve_app.services.identify.identify.IdentifyBackend`."""
 
     async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified:
-        """Recognise anything, asking nobody."""
+        """Recognise anything, without asking a service."""
         del key, max_audio_s  # any bytes are a track
         features = simulated_features(sha256)
         return Identified(

@@ -1,4 +1,4 @@
-"""Features that depend on a seed alone, without models or GPU: what test keys get."""
+"""Features that depend only on a seed, without models or GPU: what test keys get."""
 
 import hashlib
 from collections.abc import Callable
@@ -23,7 +23,7 @@ TAGS = ("mellow", "chill", "happy", "party", "exciting")
 
 
 def _numbers(seed: str) -> Callable[[], float]:
-    """Return a source of numbers in [0, 1) that depend on ``seed`` alone."""
+    """Return a source of numbers in [0, 1) that depend only on ``seed``."""
     count = 0
 
     def draw() -> float:

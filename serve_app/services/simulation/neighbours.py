@@ -1,4 +1,4 @@
-"""The library that exists for test keys alone: every track is in it, and the same few are near."""
+"""The library for test keys: every track is in it, and the same few tracks are close to any."""
 
 import hashlib
 import math
@@ -30,28 +30,28 @@ class SimulatedNeighbours:
     """Answers as `serve_app.services.similar.neighbours.LibraryNeighbours` does."""
 
     def models(self) -> list[str]:
-        """The one model of all that is simulated."""
+        """Return the one model used for all simulated vectors."""
         return [MODEL_ID]
 
     def of_identity(self, owner: str, identity: TrackIdentity) -> LibraryTrack:
-        """The track that an identity is."""
+        """Return the track that an identity is."""
         del owner  # the same for all
         return simulated_track(track_key(identity), identity)
 
     def of_audio(self, owner: str, sha256: str) -> LibraryTrack:
-        """The track that has a file of these bytes."""
+        """Return the track that has a file of these bytes."""
         del owner  # the same for all
         return simulated_track(sha256, TrackIdentity(source=MODEL_ID))
 
     def vectors(self, model: str, tracks: Sequence[LibraryTrack]) -> list[Neighbour]:
-        """The tracks with their vectors."""
+        """Return the tracks with their vectors."""
         del model  # there is one
         return [_neighbour(track) for track in tracks]
 
     def nearest(
         self, owner: str, model: str, vector: np.ndarray, n: int, query: TrackQuery
     ) -> list[Neighbour]:
-        """The ``n`` nearest of a few tracks that a query asks for, nearest first."""
+        """Return the ``n`` nearest of a few tracks that match a query, nearest first."""
         del owner, model  # the same for all
         found = [
             replace(one, distance=1.0 - float(one.vector @ vector))
@@ -65,12 +65,12 @@ class SimulatedWords:
     """Answers as `serve_app.services.similar.words.Words` does."""
 
     async def vector(self, text: str, model: str | None) -> tuple[str, list[float]]:
-        """Return a vector that depends on the text alone."""
+        """Return a vector that depends only on the text."""
         return model or MODEL_ID, simulated_features(text).embedding
 
 
 def meets(query: TrackQuery, track: LibraryTrack) -> bool:
-    """Return whether a query asks for a track, as the library's view does; without its text."""
+    """Return whether a track matches a query, as the library's view does, ignoring its text."""
     measures = measures_of(track)
     tempo, year = measures.tempo or 0.0, track.identity.year or 0
     tempos = [tempo / octave for octave in (OCTAVES if query.tempo_octaves else (1.0,))]
@@ -85,7 +85,7 @@ def meets(query: TrackQuery, track: LibraryTrack) -> bool:
 
 
 def simulated_track(seed: str, identity: TrackIdentity) -> LibraryTrack:
-    """Return a track of the library and its analysis, which depend on ``seed`` alone."""
+    """Return a track of the library and its analysis, which depend only on ``seed``."""
     track_id = LIBRARY_PREFIX + hashlib.sha256(seed.encode()).hexdigest()[:LENGTH]
     features = simulated_features(track_id).outline()
     return LibraryTrack(
@@ -106,7 +106,7 @@ def _neighbour(track: LibraryTrack) -> Neighbour:
 
 @cache
 def _shelf() -> list[Neighbour]:
-    """The tracks that are near to anything."""
+    """Return the tracks that are close to any track."""
     resolver = SimulatedResolver()
     codes = [TrackId(Platform.ISRC, f"QZTST{number:07d}") for number in range(N_TRACKS)]
     known = [identity for code in codes if (identity := resolver.at_hand(code)) is not None]

@@ -1,6 +1,6 @@
-"""Tracks that exist for test keys alone.
+"""Tracks that exist only for test keys.
 
-Any well-formed track id is a track, but the ones named here are none.
+Any well-formed track id is a track, except the ones named here.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ UNKNOWN_NAME = "unknown"
 
 
 class SimulatedResolver:
-    """Answers as `Resolver` does, from what is asked alone."""
+    """Answers as `Resolver` does, from the question alone."""
 
     def knows(self, owner: str) -> str:
-        """Say what becomes of a track that is none."""
+        """Return the message for a track that does not exist."""
         del owner  # the same for all
         return "no such track is known"
 
