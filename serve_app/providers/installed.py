@@ -1,6 +1,6 @@
 """Providers and recognisers of other packages, found by their entry points.
 
-Invariant: what is installed is off, and not even made, until the operator names a setting of it.
+Invariant: an installed class is off, and not even instantiated, until one of its settings is set.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ class Installed:
     """A class of another package, and the settings that turn it on.
 
     Attributes:
-        name: Of its entry point; what settings of it begin with, before a ``_``.
-        kind: Makes it.
-        settings: Without that beginning; empty while it is off. They may hold credentials.
+        name: Name of its entry point, and prefix of its settings, before a ``_``.
+        kind: The class.
+        settings: Its settings without the prefix; empty while it is off. They may hold credentials.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Installed:
     settings: Mapping[str, Setting] = field(repr=False)
 
     def make(self, *surroundings: object) -> Any:
-        """Make it of its settings and what surrounds it.
+        """Instantiate the class with its settings and surroundings.
 
         Raises:
-            ValueError: Its class does not take them.
+            ValueError: The class does not accept them.
         """
         try:
             return self.kind(self.settings, *surroundings)
@@ -43,13 +43,13 @@ class Installed:
 def split_settings(
     group: str, settings: Mapping[str, Setting]
 ) -> tuple[tuple[Installed, ...], dict[str, Setting]]:
-    """Tell the settings of what is installed from our own.
+    """Separate the settings of installed classes from our own.
 
     Returns:
-        Everything in the group, by name, and the settings that are nobody's of it.
+        The installed classes of the group, by name, and the settings that belong to none of them.
 
     Raises:
-        ValueError: One cannot be imported.
+        ValueError: A class cannot be imported.
     """
     rest = dict(settings)
     found = []

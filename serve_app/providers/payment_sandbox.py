@@ -32,7 +32,7 @@ class SandboxPayments:
 
     Attributes:
         behaviours: What to do with each new charge.
-        outcomes: What is known of each intent.
+        outcomes: The known outcome of each intent.
         charged: Amount actually taken per intent.
         calls: Every intent id that ``charge`` was called with.
         store: Keeps charges over restarts, as ``payments.json``; None keeps them in memory.
@@ -46,7 +46,7 @@ class SandboxPayments:
     _is_recalled: bool = False
 
     async def charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
-        """Charge, or misbehave; a second call for one intent answers like the first."""
+        """Charge, or misbehave; a second call for an intent returns what the first did."""
         await self._recall()
         self.calls.append(intent_id)
         if intent_id in self.outcomes:
@@ -67,7 +67,7 @@ class SandboxPayments:
         return self.outcomes[intent_id]
 
     async def look_up(self, intent_id: str) -> PaymentOutcome:
-        """Say what became of an intent; one that succeeds late has succeeded the next time."""
+        """Return an intent's outcome; one that succeeds late has succeeded at the next call."""
         await self._recall()
         known = self.outcomes.get(intent_id, PaymentOutcome.NOT_FOUND)
         if known is PaymentOutcome.PENDING:

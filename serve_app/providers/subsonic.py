@@ -1,4 +1,4 @@
-"""The songs of a media server that speaks the Subsonic API: Navidrome, Gonic, Airsonic, Supysonic.
+"""The songs of a media server with the Subsonic API: Navidrome, Gonic, Airsonic, Supysonic.
 
 References:
     https://www.subsonic.org/pages/api.jsp and https://opensubsonic.netlify.app.
@@ -17,10 +17,10 @@ from serve_app.domain.track_ids import Platform
 from serve_app.providers.web.wire import Wire, known_id
 
 API_VERSION = "1.13.0"
-"""The first whose passwords travel as tokens."""
+"""The first version that sends passwords as tokens."""
 
 PAGE = 500
-"""The most albums that a server gives at once."""
+"""The most albums that a server returns at once."""
 
 TIMEOUT_S = 30.0
 TOKENS_REFUSED = {10, 41}
@@ -35,9 +35,9 @@ class Song(Wire):
     """One song of a media server.
 
     Attributes:
-        path: As the server tells it: below its folder, absolute, or made up of the tags.
+        path: As the server reports it: relative to its folder, absolute, or made up from tags.
         duration_s: In whole seconds.
-        mbid: MusicBrainz recording id; OpenSubsonic servers tell it.
+        mbid: MusicBrainz recording id; OpenSubsonic servers report it.
     """
 
     item_id: str = Field(alias="id", coerce_numbers_to_str=True)
@@ -66,16 +66,16 @@ class _Answer(Wire):
 
 
 class Subsonic:
-    """Reads one server, as one of its users."""
+    """Reads a server, as one of its users."""
 
     def __init__(self, url: str, user: str, password: str, *, plain: bool = False) -> None:
-        """Take the address that a browser opens.
+        """Store how to reach the server.
 
         Args:
-            url: Such as ``https://music.example``.
-            user: Sees the folders that shall be read.
-            password: Sent as a token, MD5 of it and a salt.
-            plain: Send the password itself, to servers that know no tokens.
+            url: The address for a browser, such as ``https://music.example``.
+            user: A user who can see the folders to read.
+            password: Sent as a token, the MD5 of it and a salt.
+            plain: Send the password itself, for servers without support for tokens.
         """
         self._url = url.rstrip("/").removesuffix("/rest")
         self._login = plain_login(user, password) if plain else token_login(user, password)
@@ -96,7 +96,7 @@ class Subsonic:
         """Yield all songs, album by album.
 
         Raises:
-            SubsonicError: The server is away, refuses the login, or does not speak the API.
+            SubsonicError: The server is unavailable, refuses the login, or lacks the API.
         """
         offset = 0
         while True:
@@ -112,7 +112,7 @@ class Subsonic:
     def _ask(self, method: str, params: Mapping[str, str]) -> _Answer:
         sent = {**self._login, "v": API_VERSION, "c": "afa", "f": "json", **params}
         try:
-            # The login in a body stays out of the logs of servers and proxies.
+            # In the body, so that the login stays out of the logs of servers and proxies.
             reply = self._http.post(f"{self._url}/rest/{method}.view", data=sent)
             answer = _Answer.model_validate(reply.json()["subsonic-response"])
         except httpx.HTTPError as error:
@@ -140,5 +140,5 @@ def token_login(user: str, password: str, salt: str | None = None) -> dict[str, 
 
 
 def plain_login(user: str, password: str) -> dict[str, str]:
-    """Return the parameters of a login by password, in hexadecimal digits as servers read it."""
+    """Return the parameters of a login by password, in the hexadecimal form that servers read."""
     return {"u": user, "p": f"enc:{password.encode().hex()}"}

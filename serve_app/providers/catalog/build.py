@@ -2,8 +2,8 @@
 
 Layout of a catalog folder: ``versions/<time>/`` holds one immutable index each, and the symbolic
 link ``current`` names the published one; ``importing/`` is the next one. Invariant: readers see the
-old catalog or the new one, never a mixture; an import that ended early leaves the old one in place,
-and goes on behind what it has committed, whatever ended it.
+old catalog or the new one, never a mixture; an import that ended early, for whatever reason, leaves
+the old one in place, and a repeat continues after what it has committed.
 """
 
 import fcntl
@@ -49,26 +49,26 @@ from serve_app.providers.catalog.rows import (
 
 BATCH_ROWS = 10_000
 COMMIT_ROWS = 1_000_000
-"""Rows that are imported again at most, one or two minutes' work; a commit waits for the index."""
+"""Most rows to import again, one or two minutes' work; a commit waits for the index."""
 
 IMPORTING, STATE = "importing", "state.json"
 MAX_EXAMPLES = 100
 HEAP_BYTES = 256 * 1024 * 1024
 INDEX_THREADS = 2
-"""One takes rows while the other writes its segment."""
+"""One accepts rows while the other writes its segment."""
 LOOK_S = 1.0
-"""How often the segments that merges have left are counted."""
+"""How often to count the segments that are left to merge."""
 
 Progress = Callable[[str, int, int | None], None]
-"""Is called with the step, how much of it is done, and how much there is, where that is known."""
+"""Called with the step, how much of it is done, and how much there is, if that is known."""
 
 
 class CatalogBusyError(RuntimeError):
-    """Another work of this kind in the same folder is running."""
+    """Another such operation is running in the same folder."""
 
 
 class CatalogFileError(ValueError):
-    """A file is no Parquet, or has none of the catalog's columns."""
+    """A file is not Parquet, or has none of the catalog's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class ImportReport:
     """What an import did.
 
     Attributes:
-        n_before: Of its rows, those that an earlier attempt took in.
-        duration_s: Of this attempt.
+        n_before: How many of its rows an earlier attempt imported.
+        duration_s: Duration of this attempt.
         reasons: How many rows were rejected for each reason.
         examples: The first 100 rejected rows.
     """
@@ -106,7 +106,7 @@ class ImportReport:
 
     @classmethod
     def from_json(cls, known: Mapping[str, Any]) -> "ImportReport":
-        """Read what `_fields_of` gave."""
+        """Read what `_fields_of` returned."""
         examples = [RejectedRow(**one) for one in known["examples"]]
         return cls(**{**known, "reasons": Counter(known["reasons"]), "examples": examples})
 
@@ -117,16 +117,16 @@ def build_catalog(
     progress: Progress | None = None,
     audio: AudioPolicy = DEFAULT_AUDIO,
 ) -> ImportReport:
-    """Replace the catalog in ``folder`` by the rows of the given files.
+    """Replace the catalog in ``folder`` with the rows of the given files.
 
-    Rows that share a MusicBrainz id complete each other, the earlier file winning, so names and
-    measurements may come in separate files. An import of the same files, unchanged, goes on where
-    an earlier one ended.
+    Rows that share a MusicBrainz id complete each other, with precedence for the earlier file, so
+    names and measurements may come in separate files. An import of the same, unchanged files
+    continues where an earlier one ended.
 
     Raises:
         CatalogFileError: A file cannot be read; the old catalog stays.
         CatalogBusyError: Another import is running.
-        OSError: The index cannot be written; what is committed of it stays.
+        OSError: The index cannot be written; the committed part stays.
     """
     started = time.monotonic()
     with locked(folder, "import"):
@@ -252,7 +252,7 @@ def _fill(
 def _wait_for_merges(
     index: tantivy.Index, writer: tantivy.IndexWriter, progress: Progress | None
 ) -> None:
-    """Wait, and tell how many segments there still are: the last merges of a dump take minutes."""
+    """Wait, and report how many segments are left: the last merges of a dump take minutes."""
     ended: Future[None] = Future()
 
     def wait() -> None:
@@ -263,7 +263,7 @@ def _wait_for_merges(
         else:
             ended.set_result(None)
 
-    # An end of the process, by Ctrl-C too, does not wait for it: what is committed stays.
+    # A process that ends, also by Ctrl-C, does not wait for it: what is committed stays.
     threading.Thread(target=wait, daemon=True).start()
     while not wait_for([ended], LOOK_S).done:
         if progress is not None:
@@ -274,32 +274,32 @@ def _wait_for_merges(
 
 @contextmanager
 def _faults_named(version: Path) -> Iterator[None]:
-    """Tell files that break off from an index that cannot be written: both are `ValueError`s."""
+    """Raise different errors for truncated files and an unwritable index, both `ValueError`s."""
     try:
         yield
     except CatalogFileError:
         raise
     except pa.ArrowInvalid as error:
         raise CatalogFileError(f"a catalog file cannot be read to its end: {error}") from error
-    except ValueError as error:  # tantivy's, of a full disk too
+    except ValueError as error:  # tantivy's, also for a full disk
         raise OSError(f"{version}: the index cannot be written") from error
 
 
 def _without_empty(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out the columns of which nothing is known; a dump fills half of them."""
+    """Drop columns without any value; they are half of those of a dump."""
     names = batch.schema.names
     return batch.select([name for name in names if batch[name].null_count < batch.num_rows])
 
 
 def _opened(version: Path, marks: Sequence[str]) -> tuple[tantivy.Index, list[ImportReport]]:
-    """Open the index that an import of the same files began, else a new one; tell how far it is."""
+    """Open the index that an import of the same files began, else a new one; return its state."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         state = json.loads((version / STATE).read_text())
         if state["of"] == marks:
             index = tantivy.Index.open(str(version))
             n_here = index.searcher().num_docs
             states = [ImportReport.from_json(one) for one in state["committed"]]
-            # The commit of the last one may not have come to its end.
+            # The last commit may not have been completed.
             committed = [one for one in states if one.n_imported == n_here]
             if committed or n_here == 0:
                 return index, committed[-1:]
@@ -310,7 +310,7 @@ def _opened(version: Path, marks: Sequence[str]) -> tuple[tantivy.Index, list[Im
 
 
 def _write_state(version: Path, marks: Sequence[str], states: Sequence[ImportReport]) -> None:
-    """Note how far the commit comes that follows, and how far the one before it came."""
+    """Record the state after the commit that follows, and the one after the commit before."""
     fresh = version / f"{STATE}.partial"
     with fresh.open("w") as file:
         json.dump({"of": marks, "committed": states}, file, default=_fields_of)
@@ -325,7 +325,7 @@ def _fields_of(one: Any) -> dict[str, object]:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a catalog file; raises `CatalogFileError` if it is none."""
+    """Open a catalog file; raises `CatalogFileError` if it is not one."""
     try:
         file = pq.ParquetFile(path)
     except FileNotFoundError as error:
@@ -360,7 +360,7 @@ def _publish(folder: Path, stamp: str) -> str:
 
 
 def _remove_versions(folder: Path, keep: set[str]) -> None:
-    """Remove all but the published version and the one readers may be leaving."""
+    """Remove all versions except the published one and the one that readers may still use."""
     for path in (folder / VERSIONS).iterdir():
         if path.name not in keep:
             shutil.rmtree(path, ignore_errors=True)
@@ -368,10 +368,10 @@ def _remove_versions(folder: Path, keep: set[str]) -> None:
 
 @contextmanager
 def locked(folder: Path, work: str) -> Iterator[None]:
-    """Keep a folder to one process while it does this work.
+    """Reserve a folder for one process while it does this work.
 
     Raises:
-        CatalogBusyError: Another one is at it.
+        CatalogBusyError: Another process is doing so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:

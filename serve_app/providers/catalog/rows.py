@@ -1,7 +1,7 @@
 """The catalog's Parquet columns, and the check that turns one row into a `TrackIdentity`.
 
-Invariant: what `parse_row` accepts is normalised, so that the index never sees two spellings of one
-identifier; what it refuses is refused with a reason a person can act on.
+Invariant: what `parse_row` accepts is normalised, so that the index never has two spellings of one
+identifier; what it refuses comes with a reason that a person can act on.
 """
 
 import math
@@ -56,7 +56,7 @@ ID_TYPES = (str, int)
 
 
 class RowError(ValueError):
-    """A row that cannot be imported; ``column`` is "" when the row as a whole is at fault."""
+    """A row that cannot be imported; ``column`` is "" if the whole row is at fault."""
 
     def __init__(self, column: str, problem: str) -> None:
         super().__init__(column, problem)
@@ -72,8 +72,8 @@ class AudioPolicy:
     """Which audio the rows of a file may name.
 
     Attributes:
-        guard: Says which web addresses.
-        anywhere: Files outside the folder of the catalog file too; for files that are trusted.
+        guard: Decides which web addresses are allowed.
+        anywhere: Whether files outside the catalog file's folder are allowed; for trusted input.
     """
 
     guard: UrlGuard = field(default_factory=UrlGuard)
@@ -89,8 +89,8 @@ def parse_row(
     """Check and normalise one row.
 
     Args:
-        row: Column name to value, as pyarrow gives it; unknown columns are ignored.
-        folder: What a relative ``audio_url`` is relative to, and must lie below.
+        row: Column name to value, as returned by pyarrow; unknown columns are ignored.
+        folder: The folder that local files must be in; a relative ``audio_url`` starts there.
         audio: Which audio the row may name.
 
     Raises:
@@ -114,7 +114,7 @@ def parse_row(
 
 
 def table_of(identities: Sequence[TrackIdentity]) -> pa.Table:
-    """The Parquet rows of identities; the inverse of `parse_row`."""
+    """Return the Parquet rows of identities; the inverse of `parse_row`."""
     columns = [pa.array(_column(identities, column.name), column.type) for column in SCHEMA]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
@@ -196,7 +196,7 @@ def _web_address(name: str, value: object) -> str:
 
 
 def _audio_url(address: str, folder: Path, audio: AudioPolicy) -> str:
-    """Keep a web address; make a local file's path an absolute ``file://`` address."""
+    """Keep a web address; turn a local file's path into an absolute ``file://`` address."""
     scheme = urlsplit(address).scheme
     if scheme in ("http", "https"):
         try:

@@ -1,4 +1,4 @@
-"""Look-ups in the catalog: by any identifier, and by artist and title however they are spelt.
+"""Look-ups in the catalog: by any identifier, and by artist and title however spelt.
 
 Invariant: an opened catalog follows the folder. When a new version is published, the next look-up
 (at most a second later) reads it; while nothing is published every look-up finds nothing.
@@ -44,13 +44,13 @@ MAX_SAME_ID = 16
 MAX_CANDIDATES = 50
 MAX_WORDS = 10
 MIN_FUZZY_LENGTH = 4
-"""Shorter words must be spelt exactly: one edit turns them into any other."""
+"""Shorter words must be spelt exactly: one edit turns them into other words."""
 
 MAX_FUZZY_LENGTH = 30
 EXACT_BOOST = 4.0
 FIELDS = (ARTIST, TITLE)
 UNSAID = frozenset({"the"})
-"""The index leaves it out before names of artists."""
+"""Words that the index leaves out at the beginning of artists' names."""
 
 
 class Catalog:
@@ -65,19 +65,19 @@ class Catalog:
 
     @classmethod
     def open(cls, folder: Path) -> "Catalog":
-        """Open the catalog of a folder, which may be empty as yet."""
+        """Open the catalog of a folder, which may still be empty."""
         catalog = cls(folder)
         catalog._follow()
         return catalog
 
     @property
     def n_tracks(self) -> int:
-        """How many rows are published."""
+        """The number of published rows."""
         searcher = self._follow()
         return 0 if searcher is None else int(searcher.num_docs)
 
     def by_id(self, track_id: TrackId) -> TrackIdentity | None:
-        """The track of an identifier, completed from other rows of the same recording."""
+        """Return the track of an identifier, completed from other rows of the same recording."""
         searcher = self._follow()
         if searcher is None:
             return None
@@ -90,10 +90,10 @@ class Catalog:
         return _completed(found, rows[1:])
 
     def find_exact(self, artist: str, title: str, limit: int = 5) -> list[Match]:
-        """Tracks spelt alike but for case, accents, punctuation, "feat." and edition tags.
+        """Return tracks spelt alike but for case, accents, punctuation, "feat." and edition tags.
 
-        It takes microseconds, where `find` may take many milliseconds for a name that is in the
-        catalog under no spelling, and so belongs off the event loop.
+        It takes microseconds. `find` may take many milliseconds for a name that the catalog does
+        not have in any spelling, and therefore must not run on the event loop.
         """
         searcher = self._follow()
         if searcher is None or not artist.strip() or not title.strip():
@@ -103,11 +103,11 @@ class Catalog:
         return [Match(self._complete(searcher, one.identity), one.score) for one in matches]
 
     def find(self, artist: str, title: str, limit: int = 5) -> list[Match]:
-        """Tracks of that artist and title, best first.
+        """Return tracks of that artist and title, best first.
 
         Equal spellings (but for case, accents, punctuation, "feat." and edition tags) end the
-        search. Otherwise each word may have one wrong letter; failing that, tracks that share
-        words are compared. Nothing scores below 0.8.
+        search. Otherwise each word may have one wrong letter; failing that, tracks that share words
+        are compared. No match scores below 0.8.
         """
         matches = self.find_exact(artist, title, limit)
         searcher = self._follow()
@@ -123,10 +123,10 @@ class Catalog:
     def find_text(
         self, text: str, artist: str = "", title: str = "", limit: int = 50
     ) -> list[TrackIdentity]:
-        """Tracks with all words of ``text`` in artist or title, and those of the others in theirs.
+        """Return tracks with all words of ``text`` in artist or title, and the others' in theirs.
 
-        Best first; each word may have one wrong letter. Many rows may have to be looked at, so it
-        belongs off the event loop.
+        Best first; each word may have one wrong letter. It may read many rows, so it must not run
+        on the event loop.
         """
         searcher = self._follow()
         words: list[tuple[tuple[str, ...], str]]
@@ -142,7 +142,7 @@ class Catalog:
         n_hits = limit
         while True:
             hits = searcher.search(query, n_hits, count=False).hits
-            # One by one: together they would come in the order of their rows.
+            # One by one, because together they would come in the order of their rows.
             found = [one for _, address in hits for one in identities_at(searcher, [address])]
             matches = [Match(self._complete(searcher, identity), 1.0) for identity in found]
             identities = [match.identity for match in _without_repeats(matches)]
@@ -151,7 +151,7 @@ class Catalog:
             n_hits *= 2
 
     def _in_any(self, fields: Sequence[str], word: str) -> tantivy.Query:
-        """A word in one of the fields; spelt exactly it counts for more."""
+        """Match a word in one of the fields; an exact spelling counts for more."""
         choices = []
         for field in fields:
             exact = tantivy.Query.term_query(self._schema, field, word)
@@ -199,7 +199,7 @@ class Catalog:
         return tantivy.Query.term_query(self._schema, field, word)
 
     def _follow(self) -> tantivy.Searcher | None:
-        """The published index, reopened when the link points elsewhere than last time."""
+        """Return the published index, reopened if the link points elsewhere than last time."""
         now = time.monotonic()
         if now < self._next_check:
             return self._searcher
@@ -213,7 +213,7 @@ class Catalog:
         return self._searcher
 
     def _reopen(self, version: str) -> None:
-        """Read the version, or keep the former one when it cannot be read."""
+        """Read the version, or keep the former one if it cannot be read."""
         folder = self._link.parent / version
         try:
             if json.loads((folder / META).read_text())["format"] != INDEX_FORMAT:
@@ -221,14 +221,14 @@ class Catalog:
                 return
             self._searcher = tantivy.Index.open(str(folder)).searcher()
         except (OSError, ValueError):
-            # Replaced by a still newer one while it was being opened: the next check finds that.
+            # It was replaced while being opened; the next check finds the newer one.
             logger.warning("catalog %s could not be opened", version, exc_info=True)
             return
         self._version = version
 
 
 def _without_repeats(matches: list[Match]) -> list[Match]:
-    """Keep the first row of each recording: further ones only add identifiers to it."""
+    """Keep the first row of each recording: others only add identifiers to it."""
     seen: set[str] = set()
     kept = []
     for match in matches:

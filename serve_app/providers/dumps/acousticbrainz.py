@@ -1,7 +1,7 @@
 """AcousticBrainz's low-level JSON dump → catalog Parquet: tempo, key and names by MBID.
 
 Its archives hold one file per submission, ``…/<2 hex>/<1 hex>/<mbid>-<n>.json``. Several
-submissions of one recording disagree: the median tempo and the commonest key are taken. Tempo may
+submissions of one recording disagree: the median tempo and the commonest key are used. Tempo may
 still be half or double, so rows are not verified.
 
 References:
@@ -34,10 +34,10 @@ _JSON_NAME = re.compile(
 
 
 def import_lowlevel(dump: Path, parquet: Path) -> DumpReport:
-    """Convert one archive of the low-level JSON dump, with the names its tags carry.
+    """Convert one archive of the low-level JSON dump, with the names in its tags.
 
     Raises:
-        DumpFormatError: Not such an archive; nothing is written.
+        DumpFormatError: It is not such an archive; nothing is written.
     """
     report = DumpReport()
     tracks: dict[str, _Submissions] = {}
@@ -59,7 +59,7 @@ def import_lowlevel(dump: Path, parquet: Path) -> DumpReport:
 
 @dataclass(slots=True)
 class _Submissions:
-    """What all submissions of one recording say."""
+    """What all submissions of one recording say, combined."""
 
     tempos: list[float] = field(default_factory=list)
     keys: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class _Submissions:
     n_used: int = 0
 
     def add(self, body: bytes) -> bool:
-        """Take in one document; False when it is none."""
+        """Add one document; return False if it is not one."""
         try:
             found = identity_in(json.loads(body))
         except ValueError:
@@ -84,8 +84,8 @@ class _Submissions:
         return True
 
     def identity(self, mbid: str) -> TrackIdentity:
-        """The recording as all of them together describe it."""
-        # Counter keeps the order of insertion among equals; the lower key makes it deterministic.
+        """Return the recording as all submissions together describe it."""
+        # Counter keeps the order of insertion among equals; the lower key is deterministic.
         best = min(self.keys.items(), key=lambda kv: (-kv[1], kv[0]), default=((None, None), 0))
         return replace(
             self.names,
@@ -98,15 +98,15 @@ class _Submissions:
 
 
 def identity_in(document: Any) -> TrackIdentity | None:
-    """Read who a low-level document is of, with the tempo and key that it gives.
+    """Read the identity in a low-level document, with its tempo and key.
 
-    Newer extractors estimate the key thrice; theirs for electronic music counts, as the only one.
+    Newer extractors estimate the key three times; the estimate for electronic music is then used.
 
     Args:
         document: Any JSON value.
 
     Returns:
-        None where it is no such document. Tempo or key are None where they are not plausible.
+        None if it is not such a document. Tempo or key are None if they are not plausible.
     """
     try:
         bpm = float(document["rhythm"]["bpm"])
@@ -137,7 +137,7 @@ def identity_in(document: Any) -> TrackIdentity | None:
 
 
 def _first(tags: dict[str, object], name: str) -> str:
-    """The first value of a tag, which is a list of text or a text; what is no Unicode left out."""
+    """Return a tag's text, or the first of its list, without what is not Unicode."""
     value = tags.get(name)
     if isinstance(value, list):
         value = value[0] if value else ""

@@ -1,11 +1,11 @@
 """AcousticBrainz's feature dump → catalog Parquet: tempo and key by MBID.
 
-It is three ``.tar.zst`` archives of one CSV each, of which ``rhythm`` and ``tonal`` are used: one
-row per submission, all values text, empty when missing, some 29.5 million rows of 7.5 million
-recordings. Each archive is read once and divided by the first digit of the MBID into 16 files, so
-that no more than a sixteenth is ever held. Several submissions of one recording disagree: the
-median tempo and the commonest key are taken. Tempo may still be half or double, so rows are not
-verified.
+It is three ``.tar.zst`` archives of one CSV each, of which ``rhythm`` and ``tonal`` are used. They
+have one row per submission, all values as text, empty if missing; some 29.5 million rows of 7.5
+million recordings. Each archive is read once and divided by the first digit of the MBID into 16
+files, so that no more than a sixteenth is ever in memory. Several submissions of one recording
+disagree: the median tempo and the commonest key are used. Tempo may still be half or double, so
+rows are not verified.
 
 References:
     https://acousticbrainz.org/download (2022-07-06). The data is CC0.
@@ -33,7 +33,7 @@ from serve_app.providers.dumps.files import DumpFormatError, DumpReport, open_me
 
 DIGITS = "0123456789abcdef"
 BLOCK_BYTES = 8 << 20
-"""Of a CSV, read at once."""
+"""Bytes of a CSV that are read at once."""
 
 _MBID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _NUMBER = r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
@@ -44,9 +44,9 @@ class Feature:
     """One archive of the dump.
 
     Attributes:
-        columns: What is read beside the MBID.
-        values: Turns them into numbers of ``type``; null where they say nothing.
-        missing: What is told of the nulls.
+        columns: Columns to read in addition to the MBID.
+        values: Turns them into numbers of ``type``; null if they have no usable value.
+        missing: The reason reported for nulls.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Feature:
 
 
 def _tempos(batch: pa.RecordBatch) -> pa.Array:
-    """The plausible tempos, BPM."""
+    """Return the plausible tempos, in BPM."""
     is_number = pc.match_substring_regex(batch["bpm"], _NUMBER)
     bpm = pc.if_else(is_number, batch["bpm"], None).cast(pa.float64())
     is_good = pc.and_(pc.greater_equal(bpm, TEMPO_RANGE[0]), pc.less_equal(bpm, TEMPO_RANGE[1]))
@@ -65,7 +65,7 @@ def _tempos(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _keys(batch: pa.RecordBatch) -> pa.Array:
-    """Twice the key, plus the mode."""
+    """Return twice the key, plus the mode."""
     numbers = pa.array(list(KEYS.values()), pa.int8())
     keys = numbers.take(pc.index_in(batch["key_key"], pa.array(list(KEYS))))
     modes = pc.index_in(batch["key_scale"], pa.array(MODES)).cast(pa.int8())
@@ -80,7 +80,7 @@ def import_features(rhythm: Path, tonal: Path, parquet: Path, tell: Progress) ->
     """Convert the feature dump's ``rhythm`` and ``tonal`` archives (or their bare CSV files).
 
     Raises:
-        DumpFormatError: An archive holds no such CSV; nothing is written.
+        DumpFormatError: An archive has no such CSV; nothing is written.
     """
     report = DumpReport()
     with TemporaryDirectory(dir=parquet.parent) as name:
@@ -92,10 +92,10 @@ def import_features(rhythm: Path, tonal: Path, parquet: Path, tell: Progress) ->
 
 
 def check(archive: Path, feature: Feature) -> None:
-    """Look at the beginning of an archive.
+    """Check the beginning of an archive.
 
     Raises:
-        DumpFormatError: It holds no such CSV.
+        DumpFormatError: It has no such CSV.
     """
     next(_blocks(archive, feature), None)
 
@@ -103,10 +103,10 @@ def check(archive: Path, feature: Feature) -> None:
 def divide(
     archive: Path, feature: Feature, folder: Path, report: DumpReport, tell: Progress
 ) -> None:
-    """Write what the submissions of an archive say into 16 files of a new folder.
+    """Divide the submissions of an archive into 16 files of a new folder.
 
     Raises:
-        DumpFormatError: The archive holds no such CSV, or nothing in it; or it is cut off.
+        DumpFormatError: The archive has no such CSV, or an empty one, or is cut off.
     """
     folder.mkdir()
     schema = pa.schema([("mbid", pa.string()), ("value", feature.type)])
@@ -129,7 +129,7 @@ def divide(
 
 
 def identities_of(room: Path, digit: str) -> Iterator[TrackIdentity]:
-    """Yield the recordings whose MBID begins with a digit, of both divided archives."""
+    """Yield the recordings whose MBID begins with a digit, from both divided archives."""
     tempos = _median_tempos(_read(room / RHYTHM.name / digit))
     keys = _commonest_keys(_read(room / TONAL.name / digit))
     for mbid in sorted(tempos.keys() | keys.keys()):
@@ -138,7 +138,7 @@ def identities_of(room: Path, digit: str) -> Iterator[TrackIdentity]:
 
 
 def _blocks(archive: Path, feature: Feature) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """The wanted columns as text, with the share of the CSV that is read."""
+    """Yield the wanted columns as text, with the share of the CSV read so far."""
     columns = ["mbid", *feature.columns]
     types = dict.fromkeys(columns, pa.string())
     wanted = csv.ConvertOptions(include_columns=columns, column_types=types)
@@ -155,7 +155,7 @@ def _blocks(archive: Path, feature: Feature) -> Iterator[tuple[pa.RecordBatch, f
 
 
 def _csv_in(archive: Path) -> Iterator[tuple[IO[bytes], int]]:
-    """The CSV of an archive, or the file itself, and its size."""
+    """Yield the CSV in an archive, or the file itself, and its size."""
     if archive.suffix == ".csv":
         with archive.open("rb") as bare:
             yield bare, archive.stat().st_size
@@ -168,7 +168,7 @@ def _csv_in(archive: Path) -> Iterator[tuple[IO[bytes], int]]:
 
 
 def _kept(batch: pa.RecordBatch, feature: Feature, report: DumpReport) -> pa.RecordBatch:
-    """The rows that say something, counted."""
+    """Return the rows with a usable value, and count all."""
     mbids = pc.utf8_lower(batch["mbid"])
     rows = pa.record_batch({"mbid": mbids, "value": feature.values(batch)})
     named = rows.filter(pc.match_substring_regex(mbids, _MBID))
@@ -190,7 +190,7 @@ def _read(file: Path) -> pa.Table:
 
 
 def _median_tempos(table: pa.Table) -> dict[str, float]:
-    """The lower median of each recording's tempos, by MBID."""
+    """Return the lower median of each recording's tempos, by MBID."""
     ordered = table.sort_by([("mbid", "ascending"), ("value", "ascending")])
     starts, sizes = _runs(ordered["mbid"])
     middles = starts + (sizes - 1) // 2
@@ -204,7 +204,7 @@ def _median_tempos(table: pa.Table) -> dict[str, float]:
 
 
 def _commonest_keys(table: pa.Table) -> dict[str, tuple[int, int]]:
-    """The commonest (key, mode) of each recording, by MBID; the lower one of equals."""
+    """Return the commonest (key, mode) of each recording, by MBID; of equals the lower one."""
     votes = table.group_by(["mbid", "value"]).aggregate([("value", "count")])
     votes = votes.sort_by(
         [("mbid", "ascending"), ("value_count", "descending"), ("value", "ascending")]
@@ -218,7 +218,7 @@ def _commonest_keys(table: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def _runs(ordered: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each run of equal values starts in a sorted column, and how long it is."""
+    """Return where each run of equal values starts in a sorted column, and its length."""
     if len(ordered) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     column = ordered.combine_chunks()

@@ -43,7 +43,7 @@ class DumpReport:
         self.reasons[f"{dump.name}: {reason}"] += 1
 
     def save(self, file: Path) -> None:
-        """Write it; the file appears only when complete."""
+        """Write the report; the file appears only when complete."""
         fresh = file.with_name(f"{file.name}.partial")
         fresh.write_bytes(_REPORTS.dump_json(self))
         fresh.replace(file)
@@ -58,15 +58,15 @@ _REPORTS = TypeAdapter(DumpReport)
 
 
 def open_members(dump: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
-    """Yield name, size in bytes and stream of each plain file of a tar archive, in order.
+    """Yield name, size in bytes and stream of each regular file of a tar archive, in order.
 
     Nothing is unpacked to disk.
 
-    A member's stream is valid until the next one is asked for; its ``tell`` gives the bytes read.
-    The checksum of gzip is not looked at.
+    A member's stream is valid until the next one is requested; its ``tell`` returns the bytes read.
+    The checksum of gzip is not checked.
 
     Raises:
-        DumpFormatError: Not a tar archive, cut off or damaged; reading a stream raises it too.
+        DumpFormatError: It is not a tar archive, or is damaged or cut off; raised by reads, too.
     """
     with ExitStack() as stack, _damage_told(dump):
         if dump.suffix in (".zst", ".zstd"):
@@ -83,7 +83,7 @@ def open_members(dump: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
 
 
 class _Member(io.RawIOBase):
-    """A file of an archive that says of the archive what is wrong with it."""
+    """A file of an archive that reports damage as an error of the archive."""
 
     def __init__(self, file: IO[bytes], dump: Path) -> None:
         self._file, self._dump = file, dump
@@ -108,7 +108,7 @@ def _damage_told(dump: Path) -> Iterator[None]:
         yield
     except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, pa.ArrowInvalid) as e:
         if isinstance(e, OSError) and e.errno is not None:
-            raise  # the disk's fault, not the file's
+            raise  # the disk is at fault, not the file
         raise DumpFormatError(
             f"{dump}: not a tar archive, or cut off or damaged ({e}); fetch it again"
         ) from e

@@ -2,7 +2,7 @@
 
 The dump is ``recording.tar.xz`` (or any other tar compression), whose member ``mbdump/recording``
 holds one recording per line in the web service's JSON form. A recording with several ISRCs or
-several addresses on one platform becomes several rows of the same MBID, so that each is found.
+several addresses on one platform becomes several rows with one MBID, so that each is found.
 
 References:
     https://musicbrainz.org/doc/Development/JSON_Data_Dumps. Core data is CC0.
@@ -23,7 +23,7 @@ def import_recordings(dump: Path, parquet: Path) -> DumpReport:
     """Convert a recording dump.
 
     Raises:
-        DumpFormatError: Not a dump of recordings; nothing is written.
+        DumpFormatError: It is not a dump of recordings; nothing is written.
     """
     report = DumpReport()
     lines = (line for line, _ in recordings(dump))
@@ -32,13 +32,13 @@ def import_recordings(dump: Path, parquet: Path) -> DumpReport:
 
 
 def recordings(dump: Path) -> Iterator[tuple[bytes, float]]:
-    """Yield the recordings of a dump as they stand there, a line each.
+    """Yield the recordings of a dump unchanged, one line each.
 
     Yields:
-        The line, and the share of all that ends with it.
+        The line, and the share of the dump read so far.
 
     Raises:
-        DumpFormatError: Not a dump of recordings, or cut off.
+        DumpFormatError: It is not a dump of recordings, or is cut off.
     """
     n_read = 0
     for name, n_bytes, file in open_members(dump):
@@ -53,10 +53,10 @@ def recordings(dump: Path) -> Iterator[tuple[bytes, float]]:
 def identities_in(
     lines: Iterable[bytes], dump: Path, report: DumpReport
 ) -> Iterator[TrackIdentity]:
-    """Yield the rows of recordings, and report of them.
+    """Yield the rows of recordings, and count them in the report.
 
     Raises:
-        DumpFormatError: At the end, if the report knows of no recording.
+        DumpFormatError: Raised at the end, if the report has no recording.
     """
     for line in lines:
         report.n_items += 1

@@ -1,8 +1,8 @@
-"""Published dumps as catalog files: fetched, and converted in parts, so that both can go on.
+"""Published dumps as catalog files: fetched, and converted in parts, so that both can resume.
 
-Invariant: what a step has finished stays. A fetch goes on where it ended, a conversion after the
-last whole part. Parts of two states of a dump are never mixed: each state has a folder of its own,
-and that of the state before stays until the next one is whole.
+Invariant: what a step has finished stays. A fetch resumes where it ended, a conversion after the
+last complete part. Parts of two states of a dump are never mixed: each state has its own folder,
+and the previous one's stays until the next one is complete.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from serve_app.providers.dumps import features, musicbrainz
 from serve_app.providers.dumps.files import DumpFormatError, DumpReport
 
 PART_ITEMS = 200_000
-"""Recordings of one part: what is converted again after a kill, some seconds' work."""
+"""Recordings of one part: the most to convert again after a kill, some seconds' work."""
 
 TOLD_ITEMS = 1000
-"""Recordings from one word of the progress to the next."""
+"""Recordings between two reports of progress."""
 
 TIMEOUT_S = 60.0
 BLOCK_BYTES = 1 << 20
@@ -33,34 +33,34 @@ FEATURES = (features.RHYTHM, features.TONAL)
 
 
 class Dump(StrEnum):
-    """Dumps that can be pulled; what the first says of a recording wins."""
+    """Dumps that can be pulled; for a recording in several, the first takes precedence."""
 
     MUSICBRAINZ = "musicbrainz"
     ACOUSTICBRAINZ = "acousticbrainz"
 
 
 class Pulling:
-    """One dump in a folder of its own, which one process at a time works in."""
+    """One dump in its own folder, in which one process at a time works."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._fetched_dir = folder / "fetched"
 
     def parts(self) -> list[Path]:
-        """The catalog files of the state that was last made whole, in order; else none."""
+        """Return the catalog files of the last completed state, in order; empty if none is."""
         whole = max(self._folder.glob("parts*/whole"), key=_age, default=None)
         return [] if whole is None else sorted(whole.parent.glob("*.parquet"))
 
     def run(self, dump: Dump, sources: Sequence[str], tell: Progress) -> DumpReport:
-        """Fetch and convert, if that is not done yet.
+        """Fetch and convert, unless that is already done.
 
         Args:
-            dump: Whose.
-            sources: Files or addresses.
-            tell: Hears of the progress.
+            dump: The dump to pull.
+            sources: Files or addresses of it.
+            tell: Called with the progress.
 
         Returns:
-            What was converted, by this run and those before it.
+            What was converted, by this run and earlier ones.
 
         Raises:
             ValueError: The sources are not those of the dump.
@@ -79,7 +79,7 @@ class Pulling:
             raise
 
     def tidy(self) -> None:
-        """Remove what was fetched, once it is in the catalog."""
+        """Remove the fetched files, once they are in the catalog."""
         shutil.rmtree(self._fetched_dir, ignore_errors=True)
 
     def _at_hand(self, source: str, tell: Progress) -> Path:
@@ -119,13 +119,13 @@ def _age(mark: Path) -> int:
 
 
 def _state_of(files: Sequence[Path]) -> str:
-    """What tells these files from others, and from the same ones as they were before."""
+    """Return what distinguishes these files from others, and from earlier versions of them."""
     marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(repr(marks).encode()).hexdigest()[:16]
 
 
 def _remove(folder: Path) -> None:
-    """Remove parts under another name first: a kill must not leave some of them."""
+    """Rename parts before removing them, so that a kill cannot leave some of them."""
     gone = folder.with_name("removed")
     shutil.rmtree(gone, ignore_errors=True)
     folder.rename(gone)
@@ -133,7 +133,7 @@ def _remove(folder: Path) -> None:
 
 
 def _convert_recordings(files: Sequence[Path], parts_dir: Path, tell: Progress) -> DumpReport:
-    """Write parts that are named by how many recordings are done with them."""
+    """Write parts, each named by the number of recordings done after it."""
     (dump,) = files
     last = max(parts_dir.glob("*.parquet"), default=None)
     report = DumpReport() if last is None else DumpReport.load(last.with_suffix(".json"))
@@ -179,7 +179,7 @@ def _convert_features(files: Sequence[Path], parts_dir: Path, tell: Progress) ->
 def _told(
     lines: Iterable[tuple[bytes, float]], report: DumpReport, tell: Progress
 ) -> Iterator[bytes]:
-    """Yield the lines, and report how many there were and, from their length, will be."""
+    """Yield the lines, and report their number so far and, estimated by length, in total."""
     for line, share in lines:
         yield line
         n = report.n_items
@@ -188,10 +188,10 @@ def _told(
 
 
 def fetch(address: str, folder: Path, tell: Progress) -> Path:
-    """Fetch a file, from where an earlier attempt ended if it is still the same file.
+    """Fetch a file, resuming an earlier attempt if it is still the same file.
 
     Raises:
-        httpx.HTTPError: The address does not answer, or not well.
+        httpx.HTTPError: The address does not answer, or answers with an error.
     """
     folder.mkdir(parents=True, exist_ok=True)
     whole = folder / PurePosixPath(urlsplit(address).path).name
@@ -210,7 +210,7 @@ def fetch(address: str, folder: Path, tell: Progress) -> Path:
             return whole
         answer.raise_for_status()
         goes_on = answer.status_code == httpx.codes.PARTIAL_CONTENT
-        if not goes_on:  # the note must never be that of another file than the bytes
+        if not goes_on:  # the note must never be that of a file other than the bytes'
             partial.unlink(missing_ok=True)
             note.write_text(answer.headers.get("etag") or answer.headers.get("last-modified", ""))
         done = partial.stat().st_size if goes_on else 0

@@ -1,4 +1,4 @@
-"""Builds a fingerprint index step by step, while replicas go on reading it."""
+"""Builds a fingerprint index step by step, while replicas keep reading it."""
 
 import hashlib
 import shutil
@@ -46,8 +46,8 @@ _Part = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 class FingerprintIndexBuilder:
     """Adds tracks to an index folder. A context manager: it holds the folder's lock.
 
-    Nothing is visible to readers before `commit`; a builder that dies in between leaves the index
-    as it was. An index made by another fingerprint is of no use and is started over.
+    Nothing is visible to readers before `commit`; a builder that dies before leaves the index as it
+    was. An index made by another fingerprint is of no use and is started afresh.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class FingerprintIndexBuilder:
         return iter(self._where)
 
     def digests(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return, by committed track, what only tracks that sound the very same share."""
+        """Return, by committed track, a digest that only tracks with identical sound share."""
         segments = {entry.name: Segment(self._folder / entry.name) for entry in self._entries}
         places = {key: self._where[key] for key in keys}
         return {
@@ -107,7 +107,7 @@ class FingerprintIndexBuilder:
         """Add a track, or replace it.
 
         Returns:
-            How many hashes it has; a silent track has none and is only remembered as seen.
+            How many hashes it has; a silent track has none and is only recorded as seen.
         """
         self.remove(key)
         span = track_span(fingerprint.n_frames)
@@ -130,15 +130,15 @@ class FingerprintIndexBuilder:
         on_progress: Callable[[int, str], None] | None = None,
         commit_every: int = COMMIT_EVERY,
     ) -> int:
-        """Add many tracks and commit, now and then on the way as well.
+        """Add many tracks and commit, also at intervals along the way.
 
         Args:
-            tracks: Keys and fingerprints; computed as they are asked for.
-            on_progress: Told the number of tracks done and the last one's key.
-            commit_every: Tracks after which what is done becomes visible, and survives a crash.
+            tracks: Keys and fingerprints; computed when they are needed.
+            on_progress: Called with the number of tracks done and the last one's key.
+            commit_every: Tracks after which finished ones become visible and survive a crash.
 
         Returns:
-            How many were added.
+            How many tracks were added.
         """
         n = 0
         for n, (key, fingerprint) in enumerate(tracks, 1):
@@ -151,13 +151,13 @@ class FingerprintIndexBuilder:
         return n
 
     def remove(self, key: str) -> bool:
-        """Take a track out; False when it is not there."""
+        """Remove a track; return False if it is not in the index."""
         place = self._where.pop(key, None)
         if place is None:
             return False
         name, i = place
         if not name:
-            # Its postings stay in the buffer under a track that is dropped when flushed.
+            # Its postings stay in the buffer under a track that is dropped at the next flush.
             self._buffer_dropped.append(i)
             return True
         self._entries = [
@@ -166,7 +166,7 @@ class FingerprintIndexBuilder:
         return True
 
     def commit(self) -> None:
-        """Publish everything so far, then merge small segments and delete what is unused."""
+        """Publish everything so far, then merge small segments and delete unused ones."""
         self._flush()
         self._publish()
         while len(self._entries) > self._most_segments:
@@ -238,7 +238,7 @@ class FingerprintIndexBuilder:
         return SegmentEntry(name, len(keys), n_postings)
 
     def _merge(self, entries: list[SegmentEntry]) -> None:
-        """Replace segments by one without their dropped tracks."""
+        """Replace segments with one that lacks their dropped tracks."""
         sources = [(Segment(self._folder / e.name), set(e.dropped)) for e in entries]
         keys: list[str] = []
         starts: list[int] = []
@@ -282,7 +282,7 @@ class FingerprintIndexBuilder:
         self._where |= {key: (merged.name, i) for i, key in enumerate(keys)}
 
     def _delete_unused(self) -> None:
-        """Delete segments that no manifest names; open readers keep what they have mapped."""
+        """Delete segments that no manifest names; open readers keep those they have mapped."""
         used = {entry.name for entry in self._manifest.segments}
         for folder in self._folder.glob("segment-*"):
             if folder.name not in used:
@@ -300,7 +300,7 @@ def _by_shard(hashes: NDArray[np.uint32], positions: NDArray[np.uint32]) -> Iter
 
 
 def _moved(sources: list[tuple[Segment, NDArray[np.int64]]], s: int) -> _Part:
-    """One shard of several segments, each track moved to its new place."""
+    """Return one shard of several segments, each track moved to its new place."""
     all_hashes, all_positions = [], []
     for segment, move in sources:
         hashes, positions = segment.shard(s)

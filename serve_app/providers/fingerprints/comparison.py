@@ -1,4 +1,4 @@
-"""The last look: a clip's band changes against every place of every track."""
+"""The last step of recognition: compares a clip's band changes with every place of every track."""
 
 import math
 from dataclasses import dataclass
@@ -11,32 +11,32 @@ from serve_app.providers.fingerprints.nearest import Nearest, Segments, find_nea
 from serve_app.providers.fingerprints.segment import Segment
 
 SHORTEST = 12
-"""Sub-fingerprints of a clip, which 2.1 s have, under which nothing is compared."""
+"""Least sub-fingerprints in a clip, those of 2.1 s; with fewer nothing is compared."""
 N_USUAL = 1024
-"""Places, spread over the index, that tell what is usual for a clip."""
+"""Places, spread over the index, that show what is usual for a clip."""
 FEWEST_USUAL = 200
-"""With fewer, half a minute of music, nothing tells what is usual."""
+"""With fewer places, half a minute of music, it is unknown what is usual."""
 N_TOLD = 8
-"""Tracks with the largest correlations, which are answered with."""
+"""Number of tracks returned, those with the largest correlations."""
 N_OWN = 128
-"""Places, spread over a track, that tell what is usual for it."""
+"""Places, spread over a track, that show what is usual for it."""
 APART = 5
-"""Sub-fingerprints: nearer places are alike."""
+"""Distance in sub-fingerprints; nearer places are alike."""
 LEAST_DEVIATION = 1e-3
-"""Of the correlations there. Chance alone makes .013 for a clip of 12 s, rounding 1e-8 where all
-places are the same."""
+"""Least deviation of the correlations there. Chance alone makes .013 for a clip of 12 s, rounding
+1e-8 if all places are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A place that a clip's changes are like.
+    """A place that a clip's changes resemble.
 
     Attributes:
-        segment: Whose track it is in.
+        segment: The segment that holds the track.
         track: Its number in the segment.
-        place: Which sub-fingerprint of the track the clip begins at.
+        place: Index of the track's sub-fingerprint at which the clip begins.
         likeness: By how many standard deviations the clip is more like it than like other places of
-            all tracks and of its own: what repeats itself is like much that is of its tempo.
+            all tracks and of its own track: repetitive music resembles much else of its tempo.
     """
 
     segment: Segment
@@ -46,14 +46,14 @@ class Compared:
 
 
 def compare(segments: Segments, changes: NDArray[np.float32]) -> list[Compared]:
-    """Find the tracks that a clip is most like.
+    """Find the tracks that a clip resembles most.
 
     Args:
-        segments: With the tracks of each that do not count.
-        changes: Of the clip; see `models.fingerprint.band_changes`.
+        segments: Segments, with the dropped tracks of each.
+        changes: Band changes of the clip; see `models.fingerprint.band_changes`.
 
     Returns:
-        At most `N_TOLD` tracks, the most alike first. None for silence, for a short clip, and in
+        At most `N_TOLD` tracks, the most alike first. Empty for silence, for a short clip, and in
         an index that is too small or too large.
     """
     n_rows = sum(len(segment.subfingerprints.rows) for segment, _ in segments)
@@ -76,7 +76,7 @@ def compare(segments: Segments, changes: NDArray[np.float32]) -> list[Compared]:
 
 
 def _own_variance(near: Nearest, row: int, weights: NDArray[np.float32]) -> float | None:
-    """Variance of correlations at a track's other places; None where it has hardly any."""
+    """Return the variance of correlations at a track's other places; None if there are too few."""
     kept = near.segment.subfingerprints
     start, end = (int(edge) for edge in kept.starts[near.track : near.track + 2])
     places = np.unique(np.linspace(start, end - len(weights), N_OWN).astype(np.int64))
@@ -85,7 +85,7 @@ def _own_variance(near: Nearest, row: int, weights: NDArray[np.float32]) -> floa
 
 
 def _usual(segment: Segment, weights: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
-    """Correlations at evenly spread places of a segment, those of silence left out."""
+    """Return the correlations at evenly spread places of a segment, except those of silence."""
     rows = segment.subfingerprints.rows
     n_places = len(rows) - len(weights) + 1
     if n_places < 1:
@@ -96,7 +96,7 @@ def _usual(segment: Segment, weights: NDArray[np.float32], n_rows: int) -> NDArr
 
 
 def _closest(near: Nearest, weights: NDArray[np.float32]) -> tuple[float, int]:
-    """Return the correlation at a place or one beside it, whichever is larger, and its row."""
+    """Return the largest correlation at a place or next to it, and its row."""
     kept = near.segment.subfingerprints
     start, end = (int(edge) for edge in kept.starts[near.track : near.track + 2])
     places = np.arange(max(near.row - 1, start), min(near.row + 1, end - len(weights)) + 1)

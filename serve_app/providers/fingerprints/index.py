@@ -1,4 +1,4 @@
-"""The local fingerprint index: which track a clip is of, without asking anybody."""
+"""The local fingerprint index: finds which track a clip is of, without any external service."""
 
 import threading
 from collections.abc import Iterable
@@ -33,13 +33,13 @@ from serve_app.providers.fingerprints.votes import (
 )
 
 MOST_POSTINGS = 125_000
-"""Postings read per segment and look-up, of the rarest hashes. Against 100,000 tracks half of it
+"""Postings read per segment and look-up, of the rarest hashes. Against 100,000 tracks, half as many
 named as many clips, and eight times as many would take twice the time."""
 N_MATCHES = 5
 SURE = 90
-"""Percent by votes below which dense landmarks are looked up too, and the evidence decides; where
-that too leaves less, the clip is compared with all tracks. What votes are as sure of, or surer, is
-held against the evidence as well."""
+"""Percent. If votes give less, dense landmarks are looked up too, and the evidence decides; if that
+gives less, too, the clip is compared with all tracks. If votes give at least this, the evidence
+still checks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,16 @@ class IndexMatch:
     """A track that a clip may be of.
 
     Attributes:
-        track_key: As it was added.
+        track_key: The track's key, as added.
         score: Triplets of the clip that fit.
         spans: Half-seconds of the clip that they begin in.
         support: By how many deviations the clip's evidence is larger there than elsewhere in the
-            track; 0 where it was not weighed.
+            track; 0 if it was not weighed.
         offset_s: Where in the track the clip begins.
         speed: Playback speed of the clip; 1 is the track's own.
         confidence: Probability in percent that the clip is of this track, 0 to 100.
         likeness: By how many deviations the clip's band changes are more like the track's there
-            than is usual in this index and in the track; 0 where they were not compared.
+            than is usual in this index and in the track; 0 if they were not compared.
     """
 
     track_key: str
@@ -96,7 +96,7 @@ def _match(
 
 
 def best_matches(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
-    """Return the best matches, each track once, as surely as it was found."""
+    """Return the best matches, each track once, with its highest confidence."""
     ranked = sorted(matches, key=lambda match: (-match.confidence, -match.support, -match.score))
     of_track: dict[str, IndexMatch] = {}
     for match in ranked:
@@ -105,7 +105,7 @@ def best_matches(matches: Iterable[IndexMatch]) -> list[IndexMatch]:
 
 
 def _found(compared: Compared) -> Found:
-    """Return the place of a comparison as a candidate that no vote is for."""
+    """Return the place of a comparison as a candidate without votes."""
     segment = compared.segment
     start = float(segment.track_starts[compared.track])
     offset = start + compared.place * HOP_FRAMES
@@ -114,7 +114,7 @@ def _found(compared: Compared) -> Found:
 
 
 def _supports(found: list[Found], evidence: NDArray[np.int8]) -> list[float | None]:
-    """Return the support of every place found; None where there is too little to compare."""
+    """Return the support of every place found; None if there is too little to compare."""
     return supports([_contrast(one, evidence) for one in found])
 
 
@@ -143,13 +143,13 @@ class FingerprintIndex:
         """Open an index.
 
         Raises:
-            FingerprintIndexError: There is none, or it does not fit this version.
+            FingerprintIndexError: There is no index, or it does not fit this version.
         """
         return cls(folder)
 
     @property
     def n_tracks(self) -> int:
-        """Tracks that can be found."""
+        """The number of tracks that can be found."""
         return self._manifest.n_tracks
 
     @property
@@ -167,7 +167,7 @@ class FingerprintIndex:
         }
 
     def refresh(self) -> bool:
-        """Take up what a builder has committed since; tells whether there was anything.
+        """Load what a builder has committed since; return whether there was anything.
 
         Raises:
             FingerprintIndexError: The index is gone or does not fit this version.
@@ -203,7 +203,7 @@ class FingerprintIndex:
 
         Args:
             fingerprint: Of a clip of 3 to 12 s.
-            closer: What judges what the votes for the fingerprint are sure of, and settles a doubt.
+            closer: Checks results that the votes make certain, and settles doubts.
 
         Returns:
             At most `N_MATCHES`, best first; empty for silence.
@@ -219,14 +219,14 @@ class FingerprintIndex:
         return best_matches([*by_evidence, *self.by_likeness(closer)])
 
     def by_votes(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
-        """Weigh what a look-up has found by its votes; evidence may lower what they are sure of."""
+        """Weigh a look-up's results by votes; evidence may lower those that are certain."""
         matches = [(one, self._by_votes(one)) for one in found]
         sure = [one for one, match in matches if match.confidence >= SURE]
         doubtful = [match for _, match in matches if match.confidence < SURE]
         return best_matches([*doubtful, *map(self._by_votes, sure, _supports(sure, evidence))])
 
     def by_evidence(self, found: list[Found], evidence: NDArray[np.int8]) -> list[IndexMatch]:
-        """Weigh what look-ups have found by a clip's evidence, or votes where it says nothing."""
+        """Weigh look-ups' results by a clip's evidence, or by votes if it says nothing."""
         length_s = evidence.shape[1] * FRAME_S
         return best_matches(
             self._by_votes(one) if support is None else self._by_support(one, support, length_s)
@@ -260,7 +260,7 @@ class FingerprintIndex:
         return _match(found, support, evidence_confidence(support, spans, length_s, self.n_tracks))
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
-        """Return the best candidates of tracks, each track once, by falling votes."""
+        """Return the best candidates of tracks, each track once, by descending votes."""
         of_track: dict[str, Found] = {}
         for segment, dropped in self._segments:
             hits = segment.look_up(wanted.hashes, MOST_POSTINGS)

@@ -1,6 +1,6 @@
-"""The landmarks of a segment's tracks, three bytes each, for looking at one passage of one track.
+"""The landmarks of a segment's tracks, three bytes each, for examining one passage of one track.
 
-They lie in the order of time in blocks of `BLOCK_FRAMES` of the timeline. A track begins a block.
+They are in order of time in blocks of `BLOCK_FRAMES` of the timeline. A track begins a block.
 
 Files: ``block_starts.npy`` (uint32 ``[blocks + 1]``), ``landmark_frames.npy`` (uint8 ``[L]``, from
 the block's beginning) and ``landmark_bins.npy`` (uint16 ``[L]``, bins of the spectrogram times
@@ -26,7 +26,7 @@ class LandmarkBlocks:
     """Landmarks of one track, or of several in a row.
 
     Attributes:
-        counts: int64 ``[blocks]``, how many each block has.
+        counts: int64 ``[blocks]``, the number in each block.
         frames: uint8 ``[L]``.
         bins: uint16 ``[L]``.
     """
@@ -48,7 +48,7 @@ def to_blocks(fingerprint: Fingerprint, n_frames: int) -> LandmarkBlocks:
 
 
 class KeptLandmarks:
-    """Reads them, memory-mapped."""
+    """Reads landmarks, memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
         self._starts, self.directory = map_array(folder, "block_starts")
@@ -78,7 +78,7 @@ class KeptLandmarks:
 
 
 def write_landmarks(folder: Path, n_landmarks: int, parts: Iterable[LandmarkBlocks]) -> None:
-    """Write so many landmarks, part by part in the order of the timeline."""
+    """Write ``n_landmarks`` landmarks, part by part in the order of the timeline."""
     starts = [np.zeros(1, np.int64)]
     frames = new_array(folder / "landmark_frames.npy", np.uint8, n_landmarks)
     bins = new_array(folder / "landmark_bins.npy", np.uint16, n_landmarks)

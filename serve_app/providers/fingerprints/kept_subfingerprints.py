@@ -1,8 +1,8 @@
 """The sub-fingerprints of a segment's tracks, for comparing a clip with all of them.
 
-Files: ``subfingerprints.npy`` (uint64 ``[S]``, track after track), 64 bytes a second, what is made
-of them for a first look at a large index, ``coarse_subfingerprints.npy`` (the same, 21 bytes a
-second), and ``subfingerprint_starts.npy`` (int64 ``[tracks + 1]``).
+Files: ``subfingerprints.npy`` (uint64 ``[S]``, track after track), 64 bytes a second;
+``coarse_subfingerprints.npy`` (derived from them for a first look at a large index, in the same
+form, 21 bytes a second); and ``subfingerprint_starts.npy`` (int64 ``[tracks + 1]``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,13 +16,13 @@ from serve_app.providers.fingerprints.mapped import map_array, new_array, save_a
 
 
 class KeptSubfingerprints:
-    """Reads them, memory-mapped.
+    """Reads sub-fingerprints, memory-mapped.
 
     Attributes:
         rows: uint64 ``[S]``, of all tracks.
-        starts: int64 ``[tracks + 1]``, where each track begins, and the end.
+        starts: int64 ``[tracks + 1]``, the index where each track begins, and the end.
         coarse: uint64, of all tracks; see `models.fingerprint.coarse`.
-        coarse_starts: As `starts`, of the coarse ones.
+        coarse_starts: Like `starts`, for the coarse ones.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,12 +35,12 @@ class KeptSubfingerprints:
         self.coarse_starts = _starts(count(np.diff(self.starts)))
 
     def of(self, track: int) -> NDArray[np.uint64]:
-        """Return one track's."""
+        """Return one track's sub-fingerprints."""
         return self.rows[self.starts[track] : self.starts[track + 1]]
 
 
 def write_subfingerprints(folder: Path, tracks: Sequence[NDArray[np.uint64]]) -> None:
-    """Write those of tracks, in order."""
+    """Write the sub-fingerprints of tracks, in order."""
     lengths = np.array([len(rows) for rows in tracks], np.int64)
     save_array(folder / "subfingerprint_starts.npy", _starts(lengths))
     _write(folder / "subfingerprints.npy", tracks, lengths)
@@ -48,7 +48,7 @@ def write_subfingerprints(folder: Path, tracks: Sequence[NDArray[np.uint64]]) ->
 
 
 def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where tracks of such lengths start, and where the last ends."""
+    """Return where tracks of these lengths start, and where the last ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 

@@ -1,6 +1,6 @@
 """Which segments make up a fingerprint index: one small file, swapped atomically.
 
-Readers and the builder agree through it alone: a segment is complete before a manifest names it,
+Readers and the builder rely on it alone: a segment is complete before a manifest names it,
 and is deleted only after a manifest without it is in place.
 """
 
@@ -31,7 +31,7 @@ class NoIndexError(FingerprintIndexError):
 
 
 class IndexBusyError(FingerprintIndexError):
-    """Another process is changing it."""
+    """Another process is changing the index."""
 
 
 class OutdatedIndexError(FingerprintIndexError):
@@ -63,7 +63,7 @@ class Manifest:
 
     @property
     def n_tracks(self) -> int:
-        """Tracks that can be found."""
+        """The number of tracks that can be found."""
         return sum(s.n_tracks - len(s.dropped) for s in self.segments)
 
 
@@ -71,7 +71,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read an index's manifest.
 
     Raises:
-        NoIndexError: There is none.
+        NoIndexError: There is no index.
         OutdatedIndexError: It was made by another fingerprint.
         FingerprintIndexError: It is damaged.
     """
@@ -96,7 +96,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def generation_of(folder: Path) -> str:
-    """Name the state of an index: another name after every change, "" while there is none."""
+    """Return a name for the state of an index, which every change renews; "" if there is none."""
     try:
         return hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest()[:16]
     except OSError:
@@ -117,7 +117,7 @@ def is_current(folder: Path) -> bool:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Put a manifest in place: readers see the old one or the new one, and after a crash too."""
+    """Put a manifest in place: readers see the old one or the new one, even after a crash."""
     body = {
         "model_id": MODEL_ID,
         "segments": [asdict(entry) for entry in manifest.segments],
@@ -132,10 +132,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Keep other builders out of a folder; the lock dies with its process.
+    """Keep other builders out of a folder; the lock ends with its process.
 
     Raises:
-        IndexBusyError: Another builder is at work.
+        IndexBusyError: Another builder is running.
     """
     import fcntl
 

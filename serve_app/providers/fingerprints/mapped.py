@@ -34,7 +34,7 @@ def map_array(folder: Path, name: str) -> tuple[NDArray[Any], mmap.mmap]:
 
 
 def save_array(path: Path, array: ArrayLike) -> None:
-    """Write an array, with the system's own words where that fails, which NumPy withholds.
+    """Write an array; if that fails, raise the system's own message, which NumPy withholds.
 
     Raises:
         OSError: It cannot be written.
@@ -47,10 +47,10 @@ def save_array(path: Path, array: ArrayLike) -> None:
 
 
 def new_array(path: Path, kind: DTypeLike, length: int) -> NDArray[Any]:
-    """Make an array to be filled; its room is taken now, else a full disk kills who fills it.
+    """Make an array to be filled; space is allocated now, else a full disk would kill the writer.
 
     Raises:
-        OSError: There is no room.
+        OSError: The disk is full.
     """
     array = np.lib.format.open_memmap(path, "w+", np.dtype(kind), (length,))
     with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""The tracks that differ least from a clip, of all places or of those a coarse look leaves."""
+"""Finds tracks that differ least from a clip, among all places or those left by a coarse look."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from models.fingerprint.subfingerprints import (
 from serve_app.providers.fingerprints.segment import Segment
 
 Segments = Sequence[tuple[Segment, frozenset[int]]]
-"""With the tracks of each that do not count."""
+"""Segments, with the dropped tracks of each."""
 MOST_COMPARED = 300_000_000
 """Pairs of sub-fingerprints, the clip's and the tracks': .2 s of a core. All are compared if that
-keeps the bound, as for a clip of 10 s with 2,400 tracks of 210 s; coarse ones if not."""
+keeps the bound, as for a clip of 10 s with 2,400 tracks of 210 s; otherwise coarse ones."""
 FEWEST_MOMENTS = 4
-"""Of a clip in a coarse look, up to 134,000 tracks of 210 s. Where the bound leaves fewer, nothing
-is found."""
+"""Moments of a clip in a coarse look, for up to 134,000 tracks of 210 s. If the bound leaves fewer,
+nothing is found."""
 N_PLACES = 1 << 15
-"""Of a coarse look, about so many are looked at more closely."""
+"""About how many places of a coarse look are then examined closely."""
 N_SAMPLE = 1 << 16
-"""Coarse places, spread over the index, that tell how few bits so many differ by."""
+"""Coarse places, spread over the index, that show how few bits the nearest `N_PLACES` differ by."""
 N_NEAREST = 512
-"""Tracks with the fewest different bits."""
+"""Tracks returned, those with the fewest different bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ def find_nearest(
     """Find the `N_NEAREST` tracks that differ least from a clip, nearest first.
 
     Args:
-        segments: Where.
-        changes: Of the clip.
-        weights: The same as `weigh` gives them.
+        segments: Segments to search.
+        changes: Band changes of the clip.
+        weights: Band changes of the clip, as returned by `weigh`.
 
     Returns:
-        None of an index that is too large.
+        The tracks; empty if the index is too large.
     """
     asked = to_subfingerprints(changes)
     n_rows = sum(len(segment.subfingerprints.rows) for segment, _ in segments)
@@ -73,7 +73,7 @@ def _of_all(segment: Segment, dropped: frozenset[int], asked: NDArray[np.uint64]
         return []
     differs = distances(kept.rows, asked)
     begins, ends = begins[tracks], ends[tracks]
-    # From each track's first place to its last, and, every second one, on to the next track's.
+    # Ranges from each track's first place to its last; those between tracks are skipped by [::2].
     edges = np.stack([begins, ends], axis=1).ravel()[:-1]
     least = np.minimum.reduceat(differs[: ends[-1]], edges)[::2]
     return [
@@ -90,7 +90,7 @@ def _of_all(segment: Segment, dropped: frozenset[int], asked: NDArray[np.uint64]
 def _of_likely(
     segments: Segments, asked: NDArray[np.uint64], weights: NDArray[np.float32]
 ) -> list[Nearest]:
-    """Compare the clip's telling moments with every third place, and all of it where they fit."""
+    """Compare a few telling moments with every third place, and the whole clip where these fit."""
     n_kept = sum(len(segment.subfingerprints.coarse) for segment, _ in segments)
     pairs = choose(weights, MOST_COMPARED // max(n_kept, 1))
     if 2 * len(pairs) < FEWEST_MOMENTS:
@@ -104,7 +104,7 @@ def _of_likely(
 
 
 def _usually_below(segments: Segments, pairs: list[Pair], n_kept: int) -> int:
-    """Return the number of bits that the clip differs by less at some `N_PLACES` places."""
+    """Return the number of bits below which the clip differs at about `N_PLACES` places."""
     if n_kept <= N_PLACES:
         return N_BANDS * len(pairs) + 1
     sampled = []
@@ -129,7 +129,7 @@ def _below(
     below: int,
     asked: NDArray[np.uint64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places where the clip differs by fewer bits, as tracks and rows."""
+    """Return the places where the clip differs by fewer than ``below`` bits, as tracks and rows."""
     kept = segment.subfingerprints
     found = places_below(kept.coarse, pairs, _n_places(kept.coarse, pairs), below)
     places = np.concatenate([np.zeros(0, np.int64), *found])
@@ -145,7 +145,7 @@ def _of_places(
     rows: NDArray[np.int64],
     asked: NDArray[np.uint64],
 ) -> list[Nearest]:
-    """Compare all of a clip with places and those beside them."""
+    """Compare a whole clip with places and those next to them."""
     if not len(rows):
         return []
     kept = segment.subfingerprints

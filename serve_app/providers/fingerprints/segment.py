@@ -1,12 +1,12 @@
 """A segment of the fingerprint index: immutable, memory-mapped, sharded by hash.
 
-A hash's first four bits choose the shard, the next ones the bucket; what remains is the tag beside
-each posting, so nothing of a hash is lost and segments can be merged. A posting is the place of its
-anchor on one timeline of all the segment's tracks, in frames: 4 bytes name track and time.
+A hash's first four bits choose the shard, the next ones the bucket; the rest is the tag stored with
+each posting, so no bit of a hash is lost and segments can be merged. A posting is the position of
+its anchor on one timeline of all the segment's tracks, in frames: 4 bytes identify track and time.
 
 Files of a segment: ``tracks.json`` (keys), ``track_starts.npy``, ``n_frames.npy`` (the timeline's
 length), and per shard ``starts-SS.npy`` (uint32 ``[buckets + 1]``), ``tags-SS.npy`` and
-``positions-SS.npy`` (uint32). Beside them lie the tracks' landmarks (`kept_landmarks`) and their
+``positions-SS.npy`` (uint32). Next to them are the tracks' landmarks (`kept_landmarks`) and their
 sub-fingerprints (`kept_subfingerprints`).
 """
 
@@ -40,17 +40,17 @@ FEWEST_BUCKET_BITS = 14
 MOST_BUCKET_BITS = 22
 POSTINGS_PER_BUCKET = 4
 TRACK_GAP = 1024
-"""Frames (24 s) at least between tracks on the timeline: no alignment of a clip covers two."""
+"""Least frames (24 s) between tracks on the timeline: no alignment of a clip covers two."""
 MOST_FRAMES = 2**32 - TRACK_GAP
 WARMED_SHARE = 0.25
-"""Of the machine's memory: of a larger segment only the directory is read in advance, and the
-sub-fingerprints if they alone take no more."""
+"""Share of the machine's memory; of a larger segment only the directory is read in advance, and
+the sub-fingerprints if they alone take no more."""
 _POPULATE_READ = 22
 """``MADV_POPULATE_READ`` of Linux 5.14: read the pages and enter them into the page tables."""
 
 
 def track_span(n_frames: int) -> int:
-    """Frames of the timeline that a track of so many takes: whole blocks of landmarks."""
+    """Return the frames of the timeline that a track takes: whole blocks of landmarks."""
     return -(-(n_frames + TRACK_GAP) // BLOCK_FRAMES) * BLOCK_FRAMES
 
 
@@ -89,7 +89,7 @@ class Segment:
         self.size_bytes = sum(f.stat().st_size for f in folder.iterdir())
 
     def track_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Index of the track that each position lies in."""
+        """Return the index of the track that each position is in."""
         found: NDArray[np.int64] = np.searchsorted(self.track_starts, positions, side="right") - 1
         return found
 
@@ -98,9 +98,9 @@ class Segment:
 
         Args:
             hashes: uint32 ``[H]``.
-            most_postings: Stop there. The rarest hashes, which tell the most, are read first.
+            most_postings: Stop there. The rarest hashes, which say the most, are read first.
         """
-        order = np.argsort(hashes)  # neighbours share pages
+        order = np.argsort(hashes)  # neighbouring hashes share pages
         hashes = hashes[order]
         edges = np.searchsorted(hashes, _SHARD_EDGES)
         tag_bits = 32 - SHARD_BITS - self._bucket_bits
@@ -135,7 +135,7 @@ class Segment:
                 pages.madvise(mmap.MADV_WILLNEED)
 
     def shard(self, s: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """All hashes and positions of a shard, for merging."""
+        """Return all hashes and positions of a shard, for merging."""
         tag_bits = 32 - SHARD_BITS - self._bucket_bits
         edges = self._starts[s].astype(np.int64)
         sizes = edges[1:] - edges[:-1]
@@ -159,14 +159,14 @@ def write_segment(
     """Write a segment into an empty folder.
 
     Args:
-        folder: Where to; made if missing.
-        keys: One per track.
+        folder: Folder to write to; created if missing.
+        keys: Keys, one per track.
         track_starts: int64 ``[n_tracks]``, ascending places on the timeline, each with a block.
         n_frames: Length of the timeline.
-        n_postings: Of all shards together.
+        n_postings: Number of postings in all shards together.
         shards: `N_SHARDS` times the hashes and positions of a shard, in any order.
-        n_landmarks: Of all tracks together.
-        landmarks: Of the whole timeline, part by part.
+        n_landmarks: Number of landmarks in all tracks together.
+        landmarks: Landmarks of the whole timeline, part by part.
         subfingerprints: uint64, one array per track.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Track keys of the fingerprint index: an identifier, also the library's, or a file's path."""
+"""Track keys of the fingerprint index: an identifier (also the library's), or a file's path."""
 
 from pathlib import PurePath
 
@@ -13,7 +13,7 @@ SEPARATOR = " - "
 
 
 def key_of_file(path: PurePath) -> str:
-    """Key of a file, by its absolute path, that neither the library nor a catalog row names."""
+    """Return a key from the absolute path of a file that neither library nor catalog has."""
     return FILE_PREFIX + path.as_posix()
 
 
@@ -23,7 +23,7 @@ def file_of_key(key: str) -> PurePath | None:
 
 
 def key_of_identity(identity: TrackIdentity) -> str | None:
-    """Key of a catalog row: its best identifier; None when it has none."""
+    """Return the key of a catalog row: its best identifier; None if it has none."""
     best = next(identity.ids(), None)
     return None if best is None else str(best)
 
@@ -31,9 +31,9 @@ def key_of_identity(identity: TrackIdentity) -> str | None:
 def identity_of_key(
     catalog: Catalog, key: str, library: Library | None = None
 ) -> TrackIdentity | None:
-    """Who a key is: the operator's track, the catalog's row, or what a file's name says.
+    """Return the identity for a key: the operator's track, the catalog's row, or the file's name.
 
-    A file is named by ``Artist - Title.mp3``.
+    A file's name is read as ``Artist - Title.mp3``.
     """
     if (file := file_of_key(key)) is not None:
         artist, separator, title = file.stem.partition(SEPARATOR)

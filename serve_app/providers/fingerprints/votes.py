@@ -11,10 +11,10 @@ CELL_FRAMES = 8
 """Width of the coarse search: two cells hold the drift of 10 s at ±3 % speed (13 frames)."""
 N_CANDIDATES = 12
 SPEEDS = np.linspace(-0.04, 0.04, 33)
-"""Playback speeds tried, relative; steps of 0.25 % drift by less than 1.3 frames in 12 s."""
+"""Playback speeds tried, relative; steps of 0.25 % drift less than 1.3 frames in 12 s."""
 SPAN_FRAMES = 0.5 / FRAME_S
 MOST_HITS = 20_000
-"""Hits looked at closely; of more, those in the fullest places."""
+"""Hits examined closely; if there are more, those in the fullest places."""
 _PLACES = 1 << 19
 _REACH = 24
 _BINS = 2 * _REACH + 1
@@ -26,10 +26,10 @@ class Candidate:
 
     Attributes:
         votes: Different triplets of the clip found there, in the right order and distance.
-        spans: Different half-seconds of the clip that they begin in. Chance and shared loops
+        spans: Different half-seconds of the clip in which they begin. Chance and shared loops
             bring votes in few places; the right track brings them everywhere.
         offset: Where the clip begins, in frames on the segment's timeline.
-        position: A place on the timeline inside the track itself.
+        position: A position on the timeline inside the track itself.
         speed: Playback speed of the clip relative to the track's, minus 1.
     """
 
@@ -47,11 +47,11 @@ def find_candidates(
 
     Args:
         positions: uint32 ``[H]``, hits on the timeline.
-        triplets: int32 ``[H]``, which of the clip's triplets each hit is of.
+        triplets: int32 ``[H]``, the clip's triplet that each hit belongs to.
         frames: float32 ``[n_triplets]``, the triplets' times in the clip.
 
     Returns:
-        At most `N_CANDIDATES`, by falling votes.
+        At most `N_CANDIDATES`, by descending votes.
     """
     if not len(positions):
         return []
@@ -67,12 +67,12 @@ def find_candidates(
 
 
 def _crowded(positions: NDArray[np.uint32], time: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Which hits have the most others near their shift, about `MOST_HITS` of them.
+    """Return the hits with the most others near their shift, about `MOST_HITS` of them.
 
-    In a large index nearly all hits are chance, and sorting them would cost most of a look-up. The
-    cells are counted in a table that several of them share, which only lets more through.
+    In a large index nearly all hits are chance, and sorting them would take most of a look-up.
+    Several cells share an entry of the table of counts, which can only let more through.
     """
-    # Modulo 2^32, which only the table's sharing of cells would notice.
+    # Modulo 2^32, which only affects which cells share an entry.
     place = ((positions - time) // np.uint32(CELL_FRAMES)) & np.uint32(_PLACES - 1)
     counts = np.bincount(place, minlength=_PLACES).astype(np.uint32)
     around = counts.copy()
@@ -88,7 +88,7 @@ def _crowded(positions: NDArray[np.uint32], time: NDArray[np.uint32]) -> NDArray
 
 
 def _densest(shift: NDArray[np.float64]) -> list[float]:
-    """Centres of the fullest pairs of neighbouring cells, fullest first, none twice."""
+    """Return the centres of the fullest pairs of neighbouring cells, fullest first, none twice."""
     cell = np.floor(shift / CELL_FRAMES).astype(np.int64)
     first = np.flatnonzero(np.diff(cell, prepend=cell[0] - 1))
     size = np.diff(first, append=len(cell))
@@ -118,12 +118,12 @@ def _refine(
     """Find the offset and speed near ``centre`` that most hits agree on; ``shift`` is ascending."""
     low, high = np.searchsorted(shift, [centre - _REACH, centre + _REACH])
     near, when = shift[low:high] - centre, time[low:high]
-    # At speed 1 + v a clip's time t lies at t · (1 + v) in the track.
+    # At speed 1 + v a clip's time t is at t · (1 + v) in the track.
     fine = np.rint(near - SPEEDS[:, None] * when).astype(np.int64) + _REACH
     inside = (fine >= 0) & (fine < _BINS)
     index = np.where(inside, fine, 0) + np.arange(len(SPEEDS))[:, None] * _BINS
     counts = np.bincount(index[inside], minlength=len(SPEEDS) * _BINS).reshape(-1, _BINS)
-    # Neighbouring bins lend half their weight, so that a group split by rounding is seen whole.
+    # Neighbouring bins count half, so that a group split by rounding is found whole.
     smooth = counts.astype(np.float64)
     smooth[:, 1:] += 0.5 * counts[:, :-1]
     smooth[:, :-1] += 0.5 * counts[:, 1:]

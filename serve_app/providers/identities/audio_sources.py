@@ -31,10 +31,10 @@ class CatalogAudio:
 async def locate_audio(
     sources: Sequence[AudioSource], identity: TrackIdentity
 ) -> AudioLocation | None:
-    """The first source's audio, or None when no source has any.
+    """Return the first source's audio, or None if no source has any.
 
     Raises:
-        ProvidersFailedError: None found, but a source could not answer.
+        ProvidersFailedError: None was found, but a source could not answer.
     """
     failures: dict[str, str] = {}
     for source in sources:

@@ -1,4 +1,4 @@
-"""Deezer's public API: tracks by id or ISRC and by name, and previews where the operator allows.
+"""Deezer's public API: tracks by id or ISRC and by name, and previews if the operator allows.
 
 Errors arrive inside a 200 answer. Its terms exclude commercial use and grant no right to store
 audio or derive data, so it is off unless the operator turns it on; signed preview addresses expire
@@ -80,7 +80,7 @@ class SearchPage(Wire):
 
 
 def identity_of(track: Track) -> TrackIdentity:
-    """A track as an identity. Its tempo is left out: often 0, and doubled for quiet tracks."""
+    """Return a track's identity, without tempo, which is often 0, and doubled for quiet tracks."""
     album = track.album or Album()
     return TrackIdentity(
         artist=track.artist.name,
@@ -114,7 +114,7 @@ class Deezer:
         return identity_of(track) if track else None
 
     async def track(self, track_id: TrackId) -> Track | None:
-        """The track of a Deezer id or an ISRC, as Deezer describes it."""
+        """Return the track of a Deezer id or an ISRC, as Deezer describes it."""
         if track_id.platform is Platform.DEEZER:
             return await self._get(Track, "/track/{id}", f"/track/{track_id.value}")
         if track_id.platform is Platform.ISRC:
@@ -122,7 +122,7 @@ class Deezer:
         return None
 
     async def search(self, artist: str, title: str, duration_s: float | None = None) -> list[Match]:
-        """See `IdentityProvider`. The best one is completed, since a search gives no ISRC."""
+        """See `IdentityProvider`. The best match is completed, since a search returns no ISRC."""
         words = search_words(title).replace('"', " "), search_words(artist).replace('"', " ")
         params: Params = {
             "q": f'artist:"{words[1]}" track:"{words[0]}"',
@@ -159,7 +159,7 @@ class Deezer:
 
 
 def _body(reply: Reply) -> object:
-    """The JSON body; a refusal by status (some networks are blocked) may come without one."""
+    """Return the JSON body; a refusal by status (some networks are blocked) may have none."""
     try:
         return reply.json()
     except ProviderUnavailableError:
@@ -180,7 +180,7 @@ class DeezerPreviews:
         self._deezer = deezer
 
     async def locate(self, identity: TrackIdentity) -> AudioLocation | None:
-        """See `AudioSource`. The address is asked for afresh each time, since it expires."""
+        """See `AudioSource`. The address is requested each time, since it expires."""
         for platform in (Platform.DEEZER, Platform.ISRC):
             value = identity.id_of(platform)
             if value is None:

@@ -1,8 +1,8 @@
 """iTunes Search and Lookup: Apple ids to names, and names to Apple ids. It knows no ISRCs.
 
 Over its limit it answers 403 with an empty body, which means "later" and never "no such track".
-Its terms allow promotional use beside a store link only, and previews may not be downloaded, so no
-preview address is ever read here.
+Its terms allow promotional use next to a store link only, and previews may not be downloaded, so
+this module never reads a preview's address.
 
 References:
     https://developer.apple.com/library/archive/documentation/AudioVideo/Conceptual/iTuneSearchAPI/.
@@ -53,7 +53,7 @@ class Page(Wire):
 
 
 def identity_of(result: Result) -> TrackIdentity | None:
-    """A song as an identity; None for albums, videos and books."""
+    """Return a song's identity; None for albums, videos and books."""
     if result.wrapperType != "track" or result.kind not in (None, "song"):
         return None
     genre = result.primaryGenreName
@@ -71,7 +71,7 @@ def identity_of(result: Result) -> TrackIdentity | None:
 
 
 class ITunes:
-    """Looks Apple ids up."""
+    """Looks up Apple ids."""
 
     name = NAME
     platforms = (Platform.APPLE,)

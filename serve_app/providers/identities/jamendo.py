@@ -1,7 +1,7 @@
 """Jamendo: whole tracks under Creative Commons licences, found by artist and title.
 
 Errors arrive inside a 200 answer. Tracks whose licence forbids derivatives or commercial use are
-left out unless the operator, who knows the use, allows them.
+left out unless the operator, who knows what they are used for, allows them.
 
 References:
     https://developer.jamendo.com/v3.0/tracks.
@@ -55,7 +55,7 @@ class Page(Wire):
 
 
 class JamendoAudio:
-    """Freely licensed audio of a track, if Jamendo has that very track."""
+    """Freely licensed audio of a track, if Jamendo has that exact track."""
 
     name = NAME
     terms = ProviderTerms(

@@ -15,7 +15,7 @@ from serve_app.providers.web.wire import Wire, known_id, parse, seconds
 
 NAME = "listenbrainz"
 LIMIT = RateLimit(30, 10.0)
-"""Unpublished; answers carry X-RateLimit headers, and 429 stops us."""
+"""The limit is unpublished; answers have X-RateLimit headers, and 429 stops us."""
 
 
 class ReleaseEntry(Wire):
@@ -53,7 +53,7 @@ class Tags(Wire):
 
 
 class Metadata(Wire):
-    """What is known of a recording."""
+    """What is known about a recording."""
 
     recording: RecordingEntry = RecordingEntry()
     artist: ArtistEntry = ArtistEntry()
@@ -62,7 +62,7 @@ class Metadata(Wire):
 
 
 class Lookup(Wire):
-    """The mapper's answer; empty when it knows none."""
+    """The mapper's answer; empty if it knows no recording."""
 
     artist_credit_name: str | None = None
     recording_name: str | None = None
@@ -72,11 +72,11 @@ class Lookup(Wire):
 
 
 class ByMbid(RootModel[dict[str, Metadata]]):
-    """Metadata of the recordings that are known, by MBID."""
+    """Metadata of the known recordings, by MBID."""
 
 
 class ListenBrainz:
-    """Maps names to MBIDs without MusicBrainz' limit of one call per second."""
+    """Maps names to MBIDs without MusicBrainz's limit of one call per second."""
 
     name = NAME
     platforms = (Platform.MBID,)

@@ -1,4 +1,4 @@
-"""Remembers what providers answered, including "no such track", and asks once for all who wait.
+"""Remembers what providers answered, including "no such track", and asks once for all waiting.
 
 Invariant: an error is never remembered, and neither is anything that expires (signed addresses are
 no part of an identity).
@@ -11,7 +11,7 @@ from serve_app.domain.identity import TrackIdentity, from_json, to_json
 from serve_app.store.cache import Cache
 
 SPACE = "provider"
-"""Of the cache."""
+"""Space of the cache."""
 FOUND_TTL_S = 30 * 24 * 3600.0
 MISSING_TTL_S = 6 * 3600.0
 NOTHING = b""
@@ -27,10 +27,10 @@ class Memo:
     async def remember(
         self, key: str, ask: Callable[[], Awaitable[TrackIdentity | None]]
     ) -> TrackIdentity | None:
-        """The remembered answer, or what ``ask`` answers now.
+        """Return the remembered answer, or what ``ask`` answers now.
 
-        Callers that come while the same key is being asked for share that one call; one of them
-        giving up does not end it for the others.
+        Callers that come while the same key is being requested share that one call; if one of them
+        gives up, the call continues for the others.
         """
         known = await self._cache.get(SPACE, key)
         if known is not None:
@@ -45,7 +45,7 @@ class Memo:
     def _forget(self, key: str, done: "asyncio.Task[TrackIdentity | None]") -> None:
         self._asking.pop(key, None)
         if not done.cancelled():
-            done.exception()  # marks it as seen: all who waited may be gone
+            done.exception()  # marks it as retrieved: all callers may have given up
 
     async def _ask(
         self, key: str, ask: Callable[[], Awaitable[TrackIdentity | None]]

@@ -69,7 +69,7 @@ class Url(Wire):
 
 
 class RelatedRecording(Wire):
-    """The recording an address belongs to."""
+    """The recording that an address belongs to."""
 
     id: str
 
@@ -83,7 +83,7 @@ class Relation(Wire):
 
 
 class Recording(Wire):
-    """A recording as look-ups, searches and dumps give it."""
+    """A recording as returned by look-ups, searches and dumps."""
 
     id: str
     title: str = ""
@@ -103,7 +103,7 @@ class IsrcAnswer(Wire):
 
 
 class UrlEntity(Wire):
-    """What is linked to an address."""
+    """The recordings linked to an address."""
 
     relations: tuple[Relation, ...] = ()
 
@@ -121,7 +121,7 @@ class SearchAnswer(Wire):
 
 
 def identities_of(recording: Recording) -> list[TrackIdentity]:
-    """One identity, and a further one for each further ISRC or address on the same platform."""
+    """Return an identity, and another for each further ISRC or address on the same platform."""
     values: dict[Platform, list[str]] = {Platform.ISRC: []}
     for code in recording.isrcs:
         isrc = known_id(Platform.ISRC, code)
@@ -170,13 +170,13 @@ def _linked_ids(relations: Iterable[Relation]) -> Iterable[TrackId]:
 
 
 def _album(releases: Iterable[Release]) -> str | None:
-    """The earliest official release, else the earliest."""
+    """Return the title of the earliest official release, else of the earliest."""
     ranked_releases = sorted(releases, key=lambda r: (r.status != "Official", r.date or "9999"))
     return ranked_releases[0].title if ranked_releases else None
 
 
 def addresses_of(track_id: TrackId) -> list[str]:
-    """The addresses under which MusicBrainz may have stored a streaming track."""
+    """Return the addresses under which MusicBrainz may have stored a streaming track."""
     if track_id.platform is Platform.SPOTIFY:
         return [f"https://open.spotify.com/track/{track_id.value}"]
     if track_id.platform is Platform.DEEZER:
@@ -188,7 +188,7 @@ def addresses_of(track_id: TrackId) -> list[str]:
 
 
 class MusicBrainz:
-    """Looks recordings up; the hub between ISRCs and streaming addresses."""
+    """Looks up recordings; the hub between ISRCs and streaming addresses."""
 
     name = NAME
     platforms = (Platform.MBID, Platform.ISRC, *LINKED)

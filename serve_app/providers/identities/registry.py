@@ -1,7 +1,7 @@
-"""Which providers are on: built from settings, and described for ``afa status``.
+"""The enabled providers: built from settings, and described for ``afa status``.
 
 Invariant: a provider whose terms forbid general use, or that needs credentials, is off until the
-operator names it.
+operator enables it.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ from serve_app.providers.web.http_client import ProviderClient
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """What turns providers on, and where they are.
+    """Settings that enable providers and say where they are.
 
     Attributes:
-        version: Ours, for the User-Agent.
+        version: afa's version, for the User-Agent.
         contact: An address or page of the operator, for the User-Agent. MusicBrainz and
-            ListenBrainz demand one, so they are off without it.
+            ListenBrainz require one, so they are off without it.
         jamendo_allow_restricted: Also use tracks whose licence forbids derivatives or commercial
             use.
         others: Providers of other packages.
@@ -58,7 +58,7 @@ class ProviderSettings:
     jamendo_base_url: str = "https://api.jamendo.com/v3.0"
 
     def __repr__(self) -> str:
-        """Without the credentials."""
+        """Leave out the credentials."""
         return f"ProviderSettings(contact={self.contact!r})"
 
 
@@ -73,7 +73,7 @@ class ProviderStatus:
 
 @dataclass(frozen=True, slots=True)
 class Providers:
-    """The providers that are on, in the order they are asked."""
+    """The enabled providers, in the order in which they are asked."""
 
     identities: list[IdentityProvider]
     audio: list[AudioSource]
@@ -87,10 +87,10 @@ class Providers:
 
 
 def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Providers:
-    """Build what the settings turn on.
+    """Build the providers that the settings enable.
 
     Raises:
-        ValueError: Previews are wanted without Deezer.
+        ValueError: Previews are enabled without Deezer.
     """
     if settings.deezer_previews_enabled and not settings.deezer_enabled:
         raise ValueError("Deezer previews need Deezer to be on")
@@ -154,7 +154,7 @@ def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Provide
 def _installed(
     settings: ProviderSettings, limiter: RateLimiter
 ) -> tuple[list[IdentityProvider], list[AudioSource]]:
-    """Make what other packages bring and the settings turn on, by what it can do."""
+    """Make the providers of other packages that the settings enable, by what they can do."""
     made = [other.make(limiter) for other in settings.others if other.settings]
     return (
         [one for one in made if hasattr(one, "by_id")],
@@ -173,4 +173,4 @@ ALL = (
     ITunes,
     Spotify,
 )
-"""Everything there is, on or off."""
+"""All providers, on or off."""

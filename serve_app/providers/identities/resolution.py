@@ -1,7 +1,7 @@
-"""What is known of a track while providers are being asked.
+"""What is known about a track while providers are being asked.
 
 Invariants: a known field is never overwritten; a match by name adds nothing whose ISRC, length or
-version contradicts what is known.
+version contradicts what is already known.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Resolution:
     """The identity as far as it is known.
 
     Attributes:
-        is_empty: Whether nobody knew anything.
+        is_empty: Whether no source knew anything.
         failures: Provider name to why it could not answer.
     """
 
@@ -32,7 +32,7 @@ class Resolution:
         self.is_empty = False
 
     def add_named(self, found: TrackIdentity) -> bool:
-        """Add a match by name unless it contradicts what is known; say whether it was added."""
+        """Add a match by name unless it contradicts what is known; return whether it was added."""
         if not same_length(self.identity.duration_s, found.duration_s):
             return False
         for platform_id in self.identity.ids():
@@ -46,5 +46,5 @@ class Resolution:
 
 
 def is_same_name(one: TrackIdentity, other: TrackIdentity) -> bool:
-    """Whether two identities are surely named alike."""
+    """Whether two identities certainly have the same name."""
     return similarity(one.artist, one.title, other.artist, other.title) >= MIN_SCORE

@@ -1,9 +1,9 @@
-"""From one identifier, or an artist and a title, to everything that is known of the track.
+"""Finds all that is known about a track from one identifier, or from an artist and a title.
 
-The library answers first, then the catalog. What they do not know is asked of the providers: every
-identifier of every provider that understands it, round by round, since each answer may bring new
-identifiers (the ISRC is the hub); then by name where identifiers lead no further. All within one
-time budget; what is known when it ends is the answer.
+The library answers first, then the catalog. For what they lack the providers are asked: each one
+about every identifier that it understands, round by round, since an answer may bring new
+identifiers (the ISRC is the hub); then by name if identifiers lead no further. All this has one
+time budget; what is known at its end is the answer.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ MAX_ROUNDS = 4
 
 
 class Resolver:
-    """Resolves tracks through the catalog and the providers that are on."""
+    """Resolves tracks through the library, the catalog and the enabled providers."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Resolver:
         self._budget_s = budget_s
 
     def knows(self, owner: str) -> str:
-        """Say where a track was looked for, and what to do for one that is not there."""
+        """Return where a track was looked for, and what to do if it was not found."""
         n_library = 0 if self._library is None else self._library.count(visible_to(owner))
         names = ", ".join(provider.name for provider in self._providers)
         providers = f"providers that are on: {names}" if names else "no provider is on"
@@ -66,14 +66,14 @@ class Resolver:
     def at_hand(
         self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
     ) -> TrackIdentity | None:
-        """The track of an identifier, where library and catalog alone decide."""
+        """Return the track of an identifier, if library and catalog alone can decide."""
         if isinstance(track_id, AmbiguousTrackId):
             return None
         local = self._local(track_id, owner)
         return local if local is not None and local.artist and local.title else None
 
     def _local(self, track_id: TrackId, owner: str) -> TrackIdentity | None:
-        """What the library has of a track, an own one before the operator's, and the catalog."""
+        """Return a track from the library (the owner's before the operator's) and the catalog."""
         found = [] if self._library is None else self._library.by_id(track_id, visible_to(owner))
         if not found:
             return self._catalog.by_id(track_id)
@@ -86,15 +86,15 @@ class Resolver:
     async def resolve(
         self, track_id: TrackId | AmbiguousTrackId, owner: str = OPERATOR
     ) -> Resolution | None:
-        """Everything that is known of an identifier's track; None when nobody knows it.
+        """Return all that is known about an identifier's track; None if no source knows it.
 
         Args:
-            track_id: In any form.
-            owner: Whose tracks of the library may be seen beside the operator's.
+            track_id: The identifier.
+            owner: Whose tracks of the library may be used in addition to the operator's.
 
         Raises:
-            AmbiguousIdError: Bare digits that name different tracks on Apple Music and Deezer.
-            ProvidersFailedError: Nothing found, but a provider could not answer.
+            AmbiguousIdError: Bare digits name different tracks on Apple Music and Deezer.
+            ProvidersFailedError: Nothing was found, but a provider could not answer.
         """
         if isinstance(track_id, AmbiguousTrackId):
             return await self._resolve_number(track_id, owner)
@@ -106,10 +106,10 @@ class Resolver:
         return _answer(resolution)
 
     async def search(self, artist: str, title: str, owner: str = OPERATOR) -> Resolution | None:
-        """The track of that artist and title; None when nobody knows it.
+        """Return the track of that artist and title; None if no source knows it.
 
         Raises:
-            ProvidersFailedError: Nothing found, but a provider could not answer.
+            ProvidersFailedError: Nothing was found, but a provider could not answer.
         """
         if self._library is not None:
             named = await asyncio.to_thread(self._library.named, artist, title, visible_to(owner))
@@ -133,7 +133,7 @@ class Resolver:
     async def find_text(
         self, text: str, artist: str, title: str, limit: int, owner: str = OPERATOR
     ) -> list[TrackIdentity]:
-        """Tracks by words of their names, of the library and then of the catalog, best first."""
+        """Return tracks by words in their names, the library's before the catalog's, best first."""
         return await asyncio.to_thread(self._find_text, text, artist, title, limit, owner)
 
     def _find_text(
@@ -153,7 +153,7 @@ class Resolver:
         return found[:limit]
 
     async def _resolve_number(self, number: AmbiguousTrackId, owner: str) -> Resolution | None:
-        """Bare digits: what is at hand decides if it knows a reading, else the providers."""
+        """Resolve bare digits: by library and catalog if they know a reading, else by providers."""
         readings = (number.deezer, number.apple)
         local = [found for one in readings if (found := self._local(one, owner)) is not None]
         if local:
@@ -176,7 +176,7 @@ class Resolver:
         return _answer(resolution)
 
     def _home(self, track_id: TrackId) -> list[IdentityProvider]:
-        """The platform's own provider, or else all that understand its identifiers."""
+        """Return the platform's own provider, or else all that understand its identifiers."""
         own = [one for one in self._providers if one.platforms[0] is track_id.platform]
         return own or [one for one in self._providers if track_id.platform in one.platforms]
 
@@ -190,7 +190,7 @@ class Resolver:
             resolution.failures["all"] = f"no more time after {self._budget_s:g} s"
 
     async def _expand(self, resolution: Resolution, start: Sequence[TrackId]) -> None:
-        """Follow identifiers, then names, then the identifiers that the names brought."""
+        """Follow identifiers, then names, then the identifiers found by name."""
         progress = _Progress()
         await self._follow_ids(resolution, start, progress)
         identity = resolution.identity
@@ -218,7 +218,7 @@ class Resolver:
                     resolution.add_exact(found)
 
     async def _ask_by_name(self, resolution: Resolution, artist: str, title: str) -> None:
-        """Search where the platform's identifier is still unknown."""
+        """Search by name on each platform whose identifier is still unknown."""
         wanted: dict[Platform, list[IdentityProvider]] = {}
         for provider in self._providers:
             home = provider.platforms[0]
@@ -271,7 +271,7 @@ class Resolver:
         key: str,
         ask: Callable[[], Awaitable[TrackIdentity | None]],
     ) -> TrackIdentity | None:
-        """Ask through the memo; a provider's failure is noted and is not the request's."""
+        """Ask through the memo; a provider's failure is noted but does not fail the request."""
         try:
             return await self._memo.remember(key, ask)
         except ProviderError as error:
@@ -282,13 +282,13 @@ class Resolver:
 
 @dataclass(slots=True)
 class _Progress:
-    """Who was asked for what, so that nobody is asked twice or more than is useful."""
+    """Who was asked for what, so that no provider is asked twice or more than is useful."""
 
     asked: set[tuple[str, str]] = field(default_factory=set)
     answered: set[str] = field(default_factory=set)
 
     def next_for(self, provider: IdentityProvider, ids: Sequence[TrackId]) -> TrackId | None:
-        """The identifier to ask a provider for next: its own kind first; None when it is done."""
+        """Return the next identifier to ask a provider for, its own kind first; None if done."""
         if provider.name in self.answered:
             return None
         for platform in provider.platforms:
@@ -301,18 +301,18 @@ class _Progress:
 
 
 def visible_to(owner: str) -> tuple[str, str]:
-    """Whose tracks of the library an owner's keys see."""
+    """Return the owners whose tracks an owner's keys can see."""
     return owner, OPERATOR
 
 
 def best_of(hits: Sequence[LibraryHit]) -> TrackIdentity:
-    """The identity of the first own track, else of the first; one only submitted is the last."""
+    """Return the owner's first track, else the first; a merely submitted one comes last."""
     hit = min(hits, key=lambda one: (one.identity.source == SUBMITTED, one.owner == OPERATOR))
     return replace(hit.identity, library_id=hit.track_id)
 
 
 def _only(number: AmbiguousTrackId, found: list[TrackIdentity]) -> TrackIdentity:
-    """The one track that was found, or both if they are the same recording.
+    """Return the one track that was found, or both as one if they are the same recording.
 
     Raises:
         AmbiguousIdError: They are different recordings.

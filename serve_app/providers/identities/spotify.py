@@ -29,7 +29,7 @@ from serve_app.providers.web.wire import Wire, known_id, parse, seconds, year_of
 T = TypeVar("T")
 NAME = "spotify"
 LIMIT = RateLimit(60, 30.0)
-"""The limit is unpublished, over a rolling 30 s; 429 names the wait."""
+"""The limit is unpublished, over a rolling 30 s; 429 says how long to wait."""
 
 SEARCH_LIMIT = 5
 TOKEN_SLACK_S = 60.0
@@ -64,7 +64,7 @@ class Album(Wire):
 
 
 class ExternalIds(Wire):
-    """Identifiers of others."""
+    """Identifiers of other systems."""
 
     isrc: str | None = None
 
@@ -93,7 +93,7 @@ class SearchAnswer(Wire):
 
 
 def identity_of(track: Track) -> TrackIdentity:
-    """A track as an identity."""
+    """Return a track's identity."""
     album = track.album or Album()
     largest = max(album.images, key=lambda image: image.width or 0, default=Image())
     return TrackIdentity(
@@ -160,7 +160,7 @@ class Spotify:
         return [identity_of(track) for track in answer.tracks.items if track is not None]
 
     async def _get(self, judge: Callable[[Reply], T], route: str, path: str, params: Params) -> T:
-        """Read with a token; one that was revoked early is replaced once."""
+        """Read with a token; if it was revoked early, replace it once."""
         token = await self._valid_token()
         reply = await self._read(route, path, params, token)
         if reply.status == 401:
@@ -178,7 +178,7 @@ class Spotify:
         )
 
     async def _valid_token(self) -> str:
-        """The access token, asked for anew shortly before it ends; asked for once at a time."""
+        """Return the access token, renewed shortly before it expires, in one request at a time."""
         async with self._asking:
             if self._clock() >= self._token_ends:
                 request = self.client.build_post(
@@ -193,7 +193,7 @@ class Spotify:
 
 
 def _pass_expired(reply: Reply) -> Reply:
-    """Raise what a status stands for, but let "no such track" and "token expired" through."""
+    """Raise the error of a status, but let "no such track" and "token expired" through."""
     if reply.status not in (401, 404):
         reply.check_status()
     return reply

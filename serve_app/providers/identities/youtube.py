@@ -1,4 +1,4 @@
-"""YouTube oEmbed: the title and channel of a video. Audio of it is never fetched.
+"""YouTube oEmbed: the title and channel of a video. Its audio is never fetched.
 
 References:
     https://oembed.com; an author ending in " - Topic" is an automatic art-track channel, whose name
@@ -25,7 +25,7 @@ class OEmbed(Wire):
 
 
 def identity_of(video_id: str, video: OEmbed) -> TrackIdentity:
-    """A video as an identity: exact for art tracks, else read from "Artist - Title"."""
+    """Return a video's identity: exact for art tracks, else read from "Artist - Title"."""
     if video.author_name.endswith(TOPIC):
         artist, title = video.author_name.removesuffix(TOPIC), video.title
     else:
@@ -52,7 +52,7 @@ class YouTube:
         self.client = ProviderClient(NAME, oembed_url, limit=LIMIT, limiter=limiter)
 
     async def by_id(self, track_id: TrackId) -> TrackIdentity | None:
-        """See `IdentityProvider`. A private video or one that may not be embedded has no name."""
+        """See `IdentityProvider`. A private video, or one that may not be embedded, has no name."""
         if track_id.platform is not Platform.YOUTUBE:
             return None
 
@@ -68,6 +68,6 @@ class YouTube:
         )
 
     async def search(self, artist: str, title: str, duration_s: float | None = None) -> list[Match]:
-        """Finds nothing: oEmbed cannot search."""
+        """Find nothing: oEmbed cannot search."""
         del artist, title, duration_s
         return []

@@ -1,7 +1,7 @@
 """AcoustID: recognises whole files by their chromaprint.
 
-It compares lengths too, so excerpts never match: a clip without a whole file's chromaprint is not
-sent at all.
+It also compares lengths, so excerpts never match: a clip without a complete file's chromaprint is
+not sent at all.
 
 References:
     https://acoustid.org/webservice. Data CC BY-SA 3.0.
@@ -30,7 +30,7 @@ LIMIT = RateLimit(3, 1.0)
 TIMEOUT_S = 4.0
 META = "recordings releasegroups sources isrcs compress"
 MIN_SCORE = 0.5
-"""Below, what AcoustID finds is mostly another recording of alike sound."""
+"""Below this, AcoustID's match is mostly another recording of similar sound."""
 REFUSALS = frozenset({4, 6, 12})
 CODE_BUSY, CODE_UNKNOWN_FINGERPRINT = 14, 18
 
@@ -68,7 +68,7 @@ class Recording(Wire):
 
 
 class Result(Wire):
-    """An AcoustID; several recordings may share one, or none may be known of it."""
+    """An AcoustID; several recordings may share one, or it may have none."""
 
     id: str
     score: float = 0.0
@@ -100,7 +100,7 @@ class AcoustId:
         )
 
     def accepts(self, clip: Clip) -> bool:
-        """See `Recogniser`: only what may be a whole file."""
+        """See `Recogniser`: accepts only what may be a whole file."""
         return clip.chromaprint is not None and clip.duration_s >= WHOLE_TRACK_S
 
     async def recognise(self, clip: Clip) -> Recognition | None:
@@ -120,7 +120,7 @@ class AcoustId:
 
 
 def best_recognition(answer: Answer, duration_s: float) -> Recognition | None:
-    """The recording of the best score; among equals by sources, then by length."""
+    """Return the recording with the best score; of equals by sources, then by length."""
     found = [
         (result.score, recording)
         for result in answer.results
@@ -155,7 +155,7 @@ def best_recognition(answer: Answer, duration_s: float) -> Recognition | None:
 
 
 def _judge(reply: Reply) -> Answer:
-    """Codes name the trouble; without a body of that shape the status does."""
+    """Raise by the code in the body; by the status if the body has another shape."""
     try:
         answer = shape(Answer, reply.json(), NAME)
     except ProviderUnavailableError:

@@ -1,6 +1,6 @@
 """ACRCloud: recognises excerpts; requests are signed, and every call is billed.
 
-The status is 200 for nearly everything: the code in the body tells. A call is sent once.
+The status is 200 for nearly everything: the code in the body counts. A call is sent once.
 
 References:
     https://docs.acrcloud.com/reference/identification-api.
@@ -33,7 +33,7 @@ from serve_app.providers.web.wire import Wire, known_id, seconds, shape, year_of
 
 NAME = "acrcloud"
 LIMIT = RateLimit(5, 1.0)
-"""A plan's usual queries per second; code 3015 says when a plan has less."""
+"""A plan's usual queries per second; code 3015 means that a plan has less."""
 TIMEOUT_S = 5.0
 PATH = "/v1/identify"
 DATA_TYPE = "audio"
@@ -41,18 +41,18 @@ SIGNATURE_VERSION = "1"
 
 CODE_MATCH, CODE_NO_MATCH = 0, 1001
 UNUSABLE_CLIPS = frozenset({2000, 2002, 2004, 2006})
-"""Silent, too short, or not decodable there: nothing to recognise, and no fault of the service."""
+"""Silent, too short, or not decodable there: nothing to recognise, but not a service failure."""
 REFUSALS = frozenset({3001, 3003, 3014})
 """Wrong key or signature, or the quota is used up."""
 CODE_TOO_FAST = 3015
 BACK_OFF_S = 15.0
-"""How long to stay away after too many queries per second; the answer names no time."""
+"""How long to pause after too many queries per second; the answer does not say."""
 
 T = TypeVar("T")
 
 
 def _as_list(value: object) -> object:
-    """One object, a list of them, or nothing: always a list."""
+    """Return one object, a list of them, or nothing as a list."""
     if value is None:
         return ()
     return value if isinstance(value, list | tuple) else (value,)
@@ -62,7 +62,7 @@ OneOrMany = Annotated[tuple[T, ...], BeforeValidator(_as_list)]
 
 
 class Status(Wire):
-    """How the call went."""
+    """The outcome of the call."""
 
     code: int
 
@@ -80,7 +80,7 @@ class LinkedTrack(Wire):
 
 
 class Linked(Wire):
-    """What a platform knows of the track."""
+    """What a platform knows about the track."""
 
     track: LinkedTrack | None = None
     vid: str | None = None
@@ -159,7 +159,7 @@ class AcrCloud:
         )
 
     def accepts(self, clip: Clip) -> bool:
-        """See `Recogniser`: any audio."""
+        """See `Recogniser`: accepts any audio."""
         return bool(clip.excerpt_wav)
 
     async def recognise(self, clip: Clip) -> Recognition | None:
@@ -180,14 +180,14 @@ class AcrCloud:
 
 
 def signature(access_key: str, access_secret: str, timestamp: str) -> str:
-    """Sign a request, as the ACRCloud documentation has it."""
+    """Sign a request, as the ACRCloud documentation says."""
     text = "\n".join(("POST", PATH, access_key, DATA_TYPE, SIGNATURE_VERSION, timestamp))
     digest = hmac.new(access_secret.encode(), text.encode(), hashlib.sha1).digest()
     return base64.b64encode(digest).decode()
 
 
 def recognition_of(music: Music) -> Recognition:
-    """A recognised track as we write it."""
+    """Return a recognised track in our own form."""
     links = music.external_metadata
     isrcs = (known_id(Platform.ISRC, isrc) for isrc in music.external_ids.isrc)
     identity = TrackIdentity(

@@ -1,6 +1,6 @@
 """AudD: recognises excerpts; every call is billed.
 
-The status is 200 for nearly everything: the body tells. A call is sent once and never repeated.
+The status is 200 for nearly everything: the body counts. A call is sent once and never repeated.
 
 References:
     https://docs.audd.io.
@@ -31,7 +31,7 @@ RETURN = "apple_music,spotify,deezer,musicbrainz"
 REFUSALS = frozenset({19, 31337, 900, 901, 902, 903, 904, 905})
 """Blocked, wrong token, quota used up, or no subscription."""
 UNUSABLE_CLIPS = frozenset({300, 500})
-"""No fingerprint, or audio it cannot use: nothing to recognise, and no fault of the service."""
+"""No fingerprint, or audio it cannot use: nothing to recognise, but not a service failure."""
 
 
 class Problem(Wire):
@@ -63,7 +63,7 @@ class AppleTrack(Wire):
 
 
 class ExternalIds(Wire):
-    """Identifiers that Spotify gives."""
+    """Identifiers that Spotify returns."""
 
     isrc: str | None = None
 
@@ -137,7 +137,7 @@ class Audd:
         )
 
     def accepts(self, clip: Clip) -> bool:
-        """See `Recogniser`: any audio."""
+        """See `Recogniser`: accepts any audio."""
         return bool(clip.excerpt_wav)
 
     async def recognise(self, clip: Clip) -> Recognition | None:
@@ -152,7 +152,7 @@ class Audd:
 
 
 def recognition_of(track: Track) -> Recognition:
-    """A recognised track as we write it; AudD gives no score on ordinary plans."""
+    """Return a recognised track in our own form; AudD's ordinary plans return no score."""
     apple = track.apple_music or AppleTrack()
     spotify = track.spotify or SpotifyTrack()
     deezer = track.deezer or DeezerTrack()

@@ -1,4 +1,4 @@
-"""Limits on calls to identification services: their cost in a month, and their whole duration."""
+"""Limits on calls to identification services: their cost in a month, and their total duration."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class MonthlyCap:
-    """Counts each service's calls of the UTC month within this process; see `SpendCap`."""
+    """Counts each service's calls in a UTC month within this process; see `SpendCap`."""
 
     def __init__(
         self, most_calls: int, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -40,10 +40,10 @@ class MonthlyCap:
 
 
 class CappedLimiter:
-    """A rate limiter that also books what each turn costs, just before the call is made.
+    """A rate limiter that also books the cost of each turn, just before the call is made.
 
-    A client asks for its turn after its circuit breaker let it pass, so a call that is not made
-    costs nothing; without credit left there is no turn, and the service is skipped.
+    A client asks for its turn after its circuit breaker let the call pass, so a call that is not
+    made costs nothing; without credit left there is no turn, and the service is skipped.
     """
 
     def __init__(self, limiter: RateLimiter, cap: SpendCap) -> None:
@@ -58,12 +58,12 @@ class CappedLimiter:
 
 
 async def within(client: ProviderClient, timeout_s: float, call: Awaitable[T]) -> T:
-    """Await a call for so long; being too slow counts as a failure of the service.
+    """Await a call for at most ``timeout_s``; being too slow counts as a failure of the service.
 
-    The client's own time-outs watch single reads, so a trickling answer would pass them.
+    The client's own time-outs apply to single reads, so a trickling answer would pass them.
 
     Raises:
-        ProviderUnavailableError: Too slow.
+        ProviderUnavailableError: The service is too slow.
     """
     try:
         async with asyncio.timeout(timeout_s):

@@ -1,7 +1,7 @@
 """Cover Art Archive: the front cover of a MusicBrainz release, linked and never copied.
 
-A cover's address redirects to where the picture lies; the redirect itself tells that there is a
-front cover, so it is not followed.
+A cover's address redirects to the picture; the redirect itself proves that there is a front cover,
+so it is not followed.
 
 References:
     https://musicbrainz.org/doc/Cover_Art_Archive/API. Pictures remain their owners'.
@@ -44,7 +44,7 @@ class CoverArtArchive:
         )
 
     async def front(self, release: ReleaseIds) -> str | None:
-        """The address of the front cover, or None; a release's own comes before its group's.
+        """Return the address of the front cover, or None; the release's before its group's.
 
         Raises:
             ProviderError: The archive could not answer.

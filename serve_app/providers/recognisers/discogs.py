@@ -1,6 +1,6 @@
 """Discogs: label, genres and styles of a track's release.
 
-Its terms restrict images and marketplace data and want nothing kept for long, so that only plain
+Its terms restrict images and marketplace data, and want nothing kept for long. So only plain
 release facts are read, and a cache in front must not keep them beyond six hours.
 
 References:
@@ -30,7 +30,7 @@ _NUMBER_SUFFIX = re.compile(r"\s\([0-9]+\)$")
 
 
 def _as_tuple(value: object) -> object:
-    """Older bodies hold plain text where newer ones hold a list."""
+    """Return a list; older bodies have plain text instead of one."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value
@@ -40,7 +40,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
 
 class Hit(Wire):
-    """A release that a search found; its title is "Artist - Release"."""
+    """A release found by a search; its title is "Artist - Release"."""
 
     title: str = ""
     type: str | None = None
@@ -78,7 +78,7 @@ class Discogs:
         )
 
     async def facts(self, identity: TrackIdentity) -> ReleaseFacts | None:
-        """What is known of the release that a track is on, or None.
+        """Return what is known about the release that a track is on, or None.
 
         Raises:
             ProviderError: Discogs could not answer.
@@ -104,7 +104,7 @@ class Discogs:
 
 
 def best_hit(hits: tuple[Hit, ...], identity: TrackIdentity) -> Hit | None:
-    """The first release of that artist, rather one of the album's name; never a compilation."""
+    """Return the first release of that artist, preferably with the album's name; no compilation."""
     artist = normalise_artist(identity.artist)
     album = normalise(identity.album or "")
     own = []

@@ -1,4 +1,4 @@
-"""The local index as a recogniser: the first of the cascade, and enough by itself."""
+"""The local index as a recogniser: first in the cascade, and sufficient by itself."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ from serve_app.providers.fingerprints.manifest import FILE_NAME, FingerprintInde
 
 NAME = "local"
 TIMEOUT_S = 6.0
-"""A look-up takes .3 s of a core at most; of many that come at once some wait for the others."""
+"""A look-up takes at most .3 s of a core; if many come at once, some wait for the others."""
 MIN_CONFIDENCE = 50
-"""Percent: what is more likely right than wrong."""
+"""Percent: more likely right than wrong."""
 
 
 class LocalRecogniser:
-    """Recognises tracks of the own catalog, following the index as it grows."""
+    """Recognises tracks of this installation, following the index as it grows."""
 
     name = NAME
     timeout_s = TIMEOUT_S
@@ -35,11 +35,11 @@ class LocalRecogniser:
         executor: Executor | None = None,
         min_confidence: int = MIN_CONFIDENCE,
     ) -> None:
-        """Prepare; the index is opened when it is first asked, and may appear later.
+        """Prepare; the index is opened at its first use, and may appear later.
 
         Args:
-            folder: Of the index.
-            identity_of: What the catalog knows of a track key; None falls back to the bare
+            folder: Folder of the index.
+            identity_of: Returns the identity of a track key; None falls back to the bare
                 key, unless it is one of the library.
             executor: Where look-ups run; the event loop's own by default.
             min_confidence: Percent below which there is no match.
@@ -51,11 +51,11 @@ class LocalRecogniser:
         self._index: FingerprintIndex | None = None
 
     def accepts(self, clip: Clip) -> bool:  # noqa: ARG002  # the protocol's
-        """See `Recogniser`: there must be an index, even if the clip is silent."""
+        """See `Recogniser`: accepts a clip, even a silent one, if there is an index."""
         return (self._folder / FILE_NAME).exists()
 
     def warm(self) -> None:
-        """Open the index, if there is one, and read it into memory; what is wrong shows later."""
+        """Open the index, if there is one, and read it into memory; faults show later."""
         with suppress(FingerprintIndexError, OSError):
             self._index = FingerprintIndex.open(self._folder)
             self._index.warm()
@@ -83,7 +83,7 @@ def first_known(
     identity_of: Callable[[str], TrackIdentity | None],
     min_confidence: int = MIN_CONFIDENCE,
 ) -> tuple[TrackIdentity, IndexMatch] | None:
-    """Return the best sure match, and who it is; what the library has no longer is passed over."""
+    """Return the best sufficient match and its identity, ignoring what left the library."""
     for match in matches:
         if match.confidence < min_confidence:
             return None

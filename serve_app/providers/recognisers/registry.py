@@ -1,4 +1,4 @@
-"""Which identification services and enrichment sources are on: built from settings.
+"""The enabled identification services and enrichment sources: built from settings.
 
 Invariant: a service that needs credentials is off until it has them.
 """
@@ -19,7 +19,7 @@ from serve_app.providers.recognisers.releases import MusicBrainzReleases
 from serve_app.providers.recognisers.shazam import Shazam, installed_signer
 
 KINDS = (LocalRecogniser, AcoustId, Audd, AcrCloud, Shazam)
-"""In the order of the cascade: own index first, then by price."""
+"""In the order of the cascade: the local index first, then by price."""
 
 ORDER = tuple(kind.name for kind in KINDS)
 
@@ -29,11 +29,11 @@ class RecogniserSettings:
     """Credentials and addresses; a service without credentials is off.
 
     Attributes:
-        version: Ours, for the User-Agent.
+        version: afa's version, for the User-Agent.
         contact: An address or page of the operator, for the User-Agent.
-        shazam_enabled: Also ask Shazam, an interface nobody promised; needs ``shazamio-core``.
-        monthly_calls: Most billed calls to AudD and to ACRCloud in a UTC month, each.
-        others: Recognisers of other packages; they are asked last.
+        shazam_enabled: Also ask Shazam, an unsupported interface; needs ``shazamio-core``.
+        monthly_calls: Maximum billed calls in a UTC month, to each of AudD and ACRCloud.
+        others: Recognisers of other packages; these are asked last.
     """
 
     version: str
@@ -55,13 +55,13 @@ class RecogniserSettings:
     musicbrainz_base_url: str = "https://musicbrainz.org/ws/2"
 
     def __repr__(self) -> str:
-        """Without the credentials."""
+        """Leave out the credentials."""
         return f"RecogniserSettings(contact={self.contact!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What identifies, in the order of its names (also of what is off), and what enriches."""
+    """What identifies, in the order of its names (also those that are off), and what enriches."""
 
     recognisers: list[Recogniser]
     order: tuple[str, ...]
@@ -76,13 +76,13 @@ def build_sources(
     cap: SpendCap,
     local: LocalRecogniser,
 ) -> Sources:
-    """Build what the settings turn on; the local index is always there.
+    """Build what the settings enable; the local index is always included.
 
     Args:
         settings: Credentials and addresses.
-        limiter: Spreads the calls.
-        cap: Books those that are billed.
-        local: The own index.
+        limiter: Limits the rate of calls.
+        cap: Books the billed calls.
+        local: The local index.
     """
     recognisers: list[Recogniser] = [local]
     if settings.acoustid_key:

@@ -31,13 +31,13 @@ class Recording(Wire):
 
 
 class MusicBrainzReleases:
-    """Finds releases through the client that also looks recordings up, and so within its limit."""
+    """Finds releases through the client that also looks up recordings, so within its limit."""
 
     def __init__(self, client: ProviderClient) -> None:
         self._client = client
 
     async def release_of(self, mbid: str) -> ReleaseIds | None:
-        """The earliest official release of a recording, else the earliest, else None.
+        """Return the earliest official release of a recording, else the earliest, else None.
 
         Raises:
             ProviderError: MusicBrainz could not answer.

@@ -1,7 +1,7 @@
 """Shazam's app interface, reverse-engineered and unlicensed: off unless an operator insists.
 
-About five requests a minute pass per address. The signature is made by the optional package
-``shazamio-core``; without it there is no such service.
+About five requests a minute are accepted per address. The optional package
+``shazamio-core`` makes the signature; without it this service is off.
 
 References:
     shazamio (MIT), which documents the interface by its source.
@@ -27,9 +27,9 @@ NAME = "shazam"
 LIMIT = RateLimit(5, 60.0)
 TIMEOUT_S = 4.0
 MOST_SKEW = 1e-3
-"""A time or frequency skew beyond this marks most wrong matches."""
+"""Most wrong matches have a time or frequency skew beyond this."""
 SKEW_PENALTY = 50
-"""Confidence lost when the skew is that much; a larger skew is no match."""
+"""Confidence deducted at that skew; a match with a larger one is rejected."""
 ROUTE = "/discovery/v5/{language}/{country}/iphone/-/tag/{uuid}/{uuid}"
 QUERY = (
     "sync=true&webv3=true&sampling=true&connected=&shazamapiversion=v3&sharehub=true"
@@ -88,7 +88,7 @@ class Images(Wire):
 
 
 class Genres(Wire):
-    """Genres by rank."""
+    """Genres, by rank."""
 
     primary: str | None = None
 
@@ -135,7 +135,7 @@ class Shazam:
         )
 
     def accepts(self, clip: Clip) -> bool:
-        """See `Recogniser`: any audio."""
+        """See `Recogniser`: accepts any audio."""
         return bool(clip.excerpt_wav)
 
     async def recognise(self, clip: Clip) -> Recognition | None:
@@ -160,7 +160,7 @@ class Shazam:
 
 
 def recognition_of(answer: Answer) -> Recognition | None:
-    """A recognised track as we write it, unless it fits too badly."""
+    """Return a recognised track in our own form, or None if it fits too badly."""
     track = answer.track
     if track is None or not track.title:
         return None
@@ -192,7 +192,7 @@ def recognition_of(answer: Answer) -> Recognition | None:
 
 
 def installed_signer() -> Signer | None:
-    """The signer of ``shazamio-core``; None where that package is not installed."""
+    """Return the signer of ``shazamio-core``; None if that package is not installed."""
     try:
         core = importlib.import_module("shazamio_core")
     except ImportError:

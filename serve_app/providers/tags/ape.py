@@ -1,6 +1,6 @@
 """Reads an APEv2 tag: at the end of MP3, WavPack, Monkey's Audio, TTA and AAC files.
 
-Invariant: whatever the file holds, reading costs `MAX_TAG` bytes and `MAX_ITEMS` items.
+Invariant: whatever the file contains, at most `MAX_TAG` bytes and `MAX_ITEMS` items are read.
 """
 
 import struct
@@ -9,7 +9,7 @@ from os import SEEK_END
 from typing import BinaryIO
 
 MAX_TAG = 16 << 20
-"""Bytes: twice as much as the largest cover that is kept."""
+"""Bytes: twice the size of the largest cover that is kept."""
 MAX_ITEMS = 500
 MAX_ITEM_TEXT = 64 << 10
 """Bytes of an item that are read as text."""
@@ -20,17 +20,17 @@ _ITEM = struct.Struct("<II")
 _ID3V1_BYTES = 128
 _UTF8_VERSION = 2000
 _KIND = 6
-"""Bits of an item's flags that tell what it is."""
+"""Bits of an item's flags that give its kind."""
 _TEXT, _BINARY = 0, 2
 _PICTURE = "cover art"
 
 
 @dataclass(frozen=True, slots=True)
 class ApeTag:
-    """What an APEv2 tag says, as it lies there.
+    """The content of an APEv2 tag, unchanged.
 
     Attributes:
-        picture: The first of its pictures; empty without one.
+        picture: Its first picture; empty if there is none.
     """
 
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class ApeTag:
 
 
 def read_ape(file: BinaryIO) -> ApeTag:
-    """Read the tag at the end of a file, or before an ID3v1 tag there; without one, an empty tag.
+    """Read the tag at the end of a file, or before an ID3v1 tag there; empty if there is none.
 
     Raises:
         OSError: The file cannot be read.
@@ -69,7 +69,7 @@ def _tag_of(items: bytes, n: int, encoding: str) -> ApeTag:
         key = items[at + _ITEM.size : end_of_key].decode("latin-1")
         begin, at = end_of_key + 1, end_of_key + 1 + size
         if flags & _KIND == _BINARY and key.casefold().startswith(_PICTURE):
-            picture = picture or items[begin:at].partition(b"\0")[2]  # its file's name is before it
+            picture = picture or items[begin:at].partition(b"\0")[2]  # after the name of its file
         elif flags & _KIND == _TEXT:
             text = items[begin : min(at, begin + MAX_ITEM_TEXT)].decode(encoding, "replace")
             texts.setdefault(key, []).extend(text.split("\0", MAX_ITEM_VALUES)[:MAX_ITEM_VALUES])

@@ -1,6 +1,6 @@
 """Finds the ID3 block of a DSD file, DSF or DFF, which holds its tags.
 
-Invariant: whatever the file holds, at most `MAX_CHUNKS` places are read.
+Invariant: whatever the file contains, at most `MAX_CHUNKS` chunks are read.
 
 References:
     DSF File Format Specification 1.01 (Sony); DSDIFF 1.5 (Philips), 3.1.
@@ -11,7 +11,7 @@ from os import SEEK_END
 from typing import BinaryIO
 
 DSF, DFF = b"DSD ", b"FRM8"
-"""How they begin."""
+"""How files of these kinds begin."""
 MAX_CHUNKS = 100
 
 _DSF_HEAD = struct.Struct("<20xQ")
@@ -20,7 +20,7 @@ _DFF_CHUNK = struct.Struct(">4sQ")
 
 
 def id3_begin(file: BinaryIO) -> int:
-    """Tell where the block begins; the file's end where there is none.
+    """Return where the block begins, or the file's end if there is none.
 
     Raises:
         OSError: The file cannot be read.

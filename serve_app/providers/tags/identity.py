@@ -1,4 +1,4 @@
-"""From a file's tags and name to who its track is, with the source of every field."""
+"""Reads a track's identity from a file's tags and name, with the source of every field."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from serve_app.providers.tags.reader import Tags
 TAGS, FILE_NAME = "tags", "file name"
 
 # Picard's names of the recording's id in each format; ``ufid`` is ID3's own frame for it, which
-# Picard and beets rewrite: a text beside it may be of before.
+# Picard and beets rewrite: a text frame next to it may be outdated.
 _ID_TAGS = {
     Platform.MBID: ("ufid", "musicbrainztrackid", "musicbrainzrecordingid"),
     Platform.ISRC: ("isrc",),
@@ -33,15 +33,15 @@ _ADDRESS = re.compile(r"(?:https?://|spotify:track:)[^\s\"'<>,;]{1,300}", re.IGN
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _YEAR = re.compile(r"(1[89]\d\d|20\d\d)(?!\d)", re.ASCII)
 _NUMBER = re.compile(r"(?:0\d{1,2}[.\s-]+|\d{1,3}\s*[.-]\s*)(?=\D)", re.ASCII)
-"""A track's place on its album, before its name: with a leading zero, a dot or a dash."""
+"""A track's number on its album, before its name: with a leading zero, a dot or a dash."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedIdentity:
-    """Who a file says its track is.
+    """The identity of a track according to its file.
 
     Attributes:
-        sources: Each known field to `TAGS` or `FILE_NAME`.
+        sources: Each known field, to `TAGS` or `FILE_NAME`.
     """
 
     identity: TrackIdentity
@@ -49,7 +49,7 @@ class TaggedIdentity:
 
 
 def identity_of(tags: Tags, path: Path, duration_s: float | None = None) -> TaggedIdentity:
-    """Tell who a track is; where no tag gives the title, the file's name does."""
+    """Return a track's identity; without a title in the tags, the file's name is used."""
     known: dict[str, object] = _names(tags)
     known |= {ID_FIELDS[track_id.platform]: track_id.value for track_id in _ids(tags)}
     sources = dict.fromkeys(known, TAGS)
@@ -81,7 +81,7 @@ def _names(tags: Tags) -> dict[str, object]:
 
 
 def _ids(tags: Tags) -> list[TrackId]:
-    """Return at most one id of each platform: of a tag of its own, else of a link."""
+    """Return at most one id of each platform: from a tag of its own, else from a link."""
     found: dict[Platform, TrackId] = {}
     for platform, names in _ID_TAGS.items():
         for text in (text for name in names for text in tags.fields.get(name, ())):
@@ -101,7 +101,7 @@ def _ids(tags: Tags) -> list[TrackId]:
 
 def _id_in(platform: Platform, text: str) -> TrackId | None:
     if platform is Platform.MBID:
-        uuid = _UUID.search(text)  # of a UFID frame, its owner's address stands before it
+        uuid = _UUID.search(text)  # in a UFID frame, its owner's address is before it
         text = "" if uuid is None else uuid[0]
     try:
         if "://" in text or text.startswith("spotify:"):

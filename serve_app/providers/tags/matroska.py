@@ -1,7 +1,7 @@
-"""Reads the tags and the picture of Matroska and WebM, those of album and track apart.
+"""Reads the tags (album's and track's separately) and the picture of Matroska and WebM.
 
-Invariant: whatever the file holds, reading costs twice `MAX_ELEMENTS` steps, `MAX_TAGS` bytes and
-those of one picture.
+Invariant: whatever the file contains, reading takes at most twice `MAX_ELEMENTS` steps, `MAX_TAGS`
+bytes and those of one picture.
 
 References:
     RFC 9559; https://www.matroska.org/technical/tagging.html
@@ -15,7 +15,7 @@ from os import SEEK_END
 from typing import BinaryIO
 
 MAX_ELEMENTS = 20_000
-"""An hour has a thousand clusters or so."""
+"""An hour has about a thousand clusters."""
 MAX_TAGS = 4 << 20
 MAX_ITEMS = 100
 MAX_ITEM_TEXT = 64 << 10
@@ -53,11 +53,11 @@ class _Id(IntEnum):
 
 @dataclass(slots=True)
 class MatroskaTags:
-    """What a file says of itself, as it lies there.
+    """What a file says about itself, unchanged.
 
     Attributes:
-        texts: Lower-case name to values; of what is the album's, ``album/`` stands before it.
-        picture: The cover, else the first picture; empty without one.
+        texts: Lower-case name to values; an album's names begin with ``album/``.
+        picture: The cover, else the first picture; empty if there is none.
     """
 
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -73,12 +73,12 @@ class _Element:
 
 @dataclass(slots=True)
 class _Tag:
-    """Some values, and what they are of.
+    """Some values, and what they belong to.
 
     Attributes:
-        level: None where it is not named and the usual one, which many write for a track too.
-        tracks: Numbers of the tracks, such as audio and picture; empty or 0 for all.
-        is_of_part: Of a chapter or an attachment.
+        level: None if unnamed and the usual number, which many programs also write for a track.
+        tracks: UIDs of the tracks, such as audio and picture; empty or 0 for all.
+        is_of_part: Whether they belong to a chapter or an attachment.
     """
 
     level: int | None = None
@@ -88,7 +88,7 @@ class _Tag:
 
 
 class _Elements:
-    """Elements of a file, of which only so many are looked at."""
+    """Elements of a file, of which at most `MAX_ELEMENTS` are read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -96,15 +96,15 @@ class _Elements:
         self._end = file.seek(0, SEEK_END)
 
     def all(self) -> Iterator[_Element]:
-        """Return the outermost."""
+        """Yield the outermost elements."""
         return self._between(0, self._end)
 
     def inside(self, element: _Element) -> Iterator[_Element]:
-        """Return what an element consists of."""
+        """Yield the elements inside an element."""
         return self._between(element.begin, element.begin + element.size)
 
     def parts(self, element: _Element, *ids: _Id) -> dict[int, _Element]:
-        """Return the part of each of these kinds that an element has."""
+        """Return an element's part of each of these kinds, if it has one."""
         return {part.id: part for part in self.inside(element) if part.id in ids}
 
     def content(self, element: _Element, most: int) -> bytes:
@@ -133,7 +133,7 @@ class _Elements:
             if n_id > 4 or n_size > 8 or len(head) < n_id + n_size or begin > end:
                 return
             size = int.from_bytes(head[n_id : n_id + n_size], "big") - (1 << 7 * n_size)
-            # One of ones alone is unknown: the file was written as it came.
+            # A size of all ones means unknown: the file was written as a stream.
             is_unknown = size == (1 << 7 * n_size) - 1
             size = end - begin if is_unknown else min(size, end - begin)
             yield _Element(int.from_bytes(head[:n_id], "big"), begin, size)
@@ -141,11 +141,11 @@ class _Elements:
 
 
 def read_matroska(file: BinaryIO, max_picture: int) -> MatroskaTags:
-    """Read the tags of a file; where it is no such file, there are none.
+    """Read the tags of a file; there are none if it is not such a file.
 
     Args:
-        file: Of which all is looked at, wherever it stands.
-        max_picture: Bytes beyond which a picture is passed over.
+        file: The file, read from the beginning whatever its position.
+        max_picture: Bytes beyond which a picture is ignored.
 
     Raises:
         OSError: The file cannot be read.
@@ -210,7 +210,7 @@ def _aim(tag: _Tag, elements: _Elements, targets: _Element) -> None:
 
 
 def _texts(tags: Collection[_Tag]) -> dict[str, list[str]]:
-    """Name what tags say; where a track has its own title, what has no level is the album's."""
+    """Name the tags' values; those without a level are the album's if a track has its own title."""
     titled = {tag.level for tag in tags for name, _ in tag.texts if name == "title"}
     usual = _ALBUM_LEVEL if _TRACK_LEVEL in titled else _TRACK_LEVEL
     before = {_ALBUM_LEVEL: "album/", _TRACK_LEVEL: ""}

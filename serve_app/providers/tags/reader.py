@@ -1,7 +1,7 @@
 """Reads an audio file's tags: ID3, Vorbis comments, MP4, RIFF, ASF, APEv2, Matroska's and others.
 
-Invariant: whatever a file holds, reading costs a bounded number of bytes, steps and comparisons,
-and ends in tags that are clean text of bounded length; odd tags are left out, never an error.
+Invariant: whatever a file contains, reading takes a bounded number of bytes, steps and comparisons,
+and returns tags that are clean text of bounded length; odd tags are left out and never an error.
 """
 
 import re
@@ -25,11 +25,11 @@ from serve_app.providers.tags.dsd import DFF, DSF, id3_begin
 from serve_app.providers.tags.matroska import read_matroska
 
 MAX_READ = 64 << 20
-"""Bytes: tags with a large cover are a tenth of it."""
+"""Bytes; tags with a large cover have a tenth of this."""
 MAX_STEPS = 200_000
 """Reads, and values that are decoded or kept."""
 MAX_TEXT = 500
-"""Characters of a value; longer ones are cut."""
+"""Characters of a value; longer values are cut."""
 MAX_VALUES = 20
 MAX_COVER = 8 << 20
 
@@ -40,7 +40,7 @@ _CONTAINERS = (b"caff", b".snd", b"RF64", b"BW64")
 """How CAF, AU and WAV of more than 4 GB begin, whose tags the decoder reads."""
 _HEAD_BYTES = 4
 _LIMITS = DecodeLimits(cpu_s=2, wall_s=20.0)
-"""FFmpeg compares each tag with all before it: 100,000 take it a minute, an honest file 20 ms."""
+"""FFmpeg compares each tag with all before it: 100,000 take a minute, an ordinary file 20 ms."""
 _OTHER_NAMES = {
     "album/title": "album",
     "album/artist": "albumartist",
@@ -51,18 +51,18 @@ _OTHER_NAMES = {
     "replaygain_gain": "replaygain_track_gain",
     "comments": "comment",
 }
-"""Matroska's names, those of an album so, and CAF's for what others call otherwise."""
+"""Matroska's album names, and CAF's names for what others call something else."""
 _FAULTS = (TinyTagException, struct.error, OSError, ValueError, LookupError, ArithmeticError)
-"""What a parser raises that meets what it did not expect."""
+"""What parsers raise when they meet unexpected data."""
 _SEPARATORS = re.compile(r"[\s_\-]+")
 _JOINERS = "\u200c\u200d" + "".join(map(chr, range(0xE0020, 0xE0080)))
-"""Unseen, but emoji, flags and the writing of Persian and of India's languages hang on them."""
+"""Invisible, but needed in emoji, flags, and the scripts of Persian and of India's languages."""
 _GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """A picture as it lies in the file."""
+    """A picture as stored in the file."""
 
     media_type: str
     data: bytes
@@ -70,29 +70,29 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What a file says of itself.
+    """What a file says about itself.
 
     Attributes:
         fields: Lower-case name without spaces, hyphens or underscores (``musicbrainztrackid``) to
             its values, in the order of the file. Values are never empty.
-        cover: The front cover, else any picture; None where there is none of a bearable size.
+        cover: The front cover, else any picture; None if there is none of acceptable size.
     """
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cover: Cover | None = None
 
     def first(self, *names: str) -> str | None:
-        """Return the first value of the first of these fields that is there."""
+        """Return the first value of the first of these fields that exists."""
         return next((self.fields[name][0] for name in names if name in self.fields), None)
 
     @property
     def artist(self) -> str:
-        """Who made it; empty where no tag tells."""
+        """The artist; empty if no tag has it."""
         return self.first("artist", "albumartist") or ""
 
     @property
     def title(self) -> str:
-        """What it is called; empty where no tag tells."""
+        """The title; empty if no tag has it."""
         return self.first("title") or ""
 
     @property
@@ -103,7 +103,7 @@ class Tags:
 
 
 class _Left(threading.local):
-    """What is left of `MAX_STEPS` to who reads tags in a thread."""
+    """How many of `MAX_STEPS` a thread has left."""
 
     steps = MAX_STEPS
 
@@ -115,7 +115,7 @@ T = TypeVar("T")
 
 
 class _SpentError(OSError):
-    """There is more than is read; what was read before it is kept."""
+    """A limit was reached; what was read before is kept."""
 
 
 def _counted(step: Callable[P, T]) -> Callable[P, T]:
@@ -151,9 +151,9 @@ def _uncounted(step: Callable[P, T]) -> Callable[P, T]:
 
 
 def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
-    """Keep a further value of a field, if it is new and of the first that we look at.
+    """Keep another value of a field, if it is new and within the first `MAX_VALUES`.
 
-    tinytag keeps all, and compares each with all before it: one frame of 500 kB took minutes.
+    tinytag keeps all, and compares each with all earlier ones: one frame of 500 kB took minutes.
     """
     values = self.other.setdefault(fieldname, [])
     if value and len(values) < MAX_VALUES and value not in values:
@@ -161,16 +161,16 @@ def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
 
 
 def _end_of_text(content: bytes, encoding: int = 0, start_pos: int = 0) -> int:
-    """Find where the text ends that begins somewhere; there, if nothing ends it.
+    """Return the end of the text that begins at a position; the position itself if nothing ends it.
 
-    tinytag looks at each pair of zero bytes in UTF-16 by itself.
+    tinytag searches UTF-16 one pair of zero bytes at a time.
     """
     end = (_END if encoding in _BYTEWISE else _WIDE_END).match(content, start_pos)
     return start_pos if end is None else end.end()
 
 
 _BYTEWISE = (0, 3)
-"""Latin-1 and UTF-8, as ID3 numbers them."""
+"""Latin-1 and UTF-8, by their numbers in ID3."""
 _END = re.compile(rb"[^\0]*+\0")
 _WIDE_END = re.compile(rb"(?:[^\0].|\0[^\0])*+\0\0", re.DOTALL)
 
@@ -179,16 +179,16 @@ class _CountedBytes(BytesIO):
     read = _counted(BytesIO.read)
 
 
-# A frame or packet of some MB may hold millions of values, each of which tinytag looks at.
+# A frame or packet of some MB may contain millions of values, each of which tinytag examines.
 tinytag.BytesIO = _CountedBytes  # type: ignore[attr-defined]
 TinyTag._load = _until_fault(TinyTag._load)  # type: ignore[method-assign]
-# What a block inside a file was read for is taken over, though the steps may be spent.
+# What was read for a block inside a file is accepted, even if no steps are left.
 TinyTag._update = _uncounted(TinyTag._update)  # type: ignore[method-assign]
 TinyTag._set_field = _counted(TinyTag._set_field)  # type: ignore[method-assign]
 TinyTag._set_other_field = _add_value  # type: ignore[method-assign]
 tinytag._ID3._decode_string = _counted(tinytag._ID3._decode_string)  # type: ignore[method-assign]
 tinytag._ID3._find_string_end_pos = staticmethod(_end_of_text)  # type: ignore[method-assign]
-# Timed lyrics, which nobody here wants, take it half a minute where a frame has 2 MB of them.
+# Timed lyrics, which are not used here, take half a minute if a frame has 2 MB of them.
 tinytag._ID3._SYNCED_LYRICS_FRAME_IDS = set()
 
 
@@ -204,7 +204,7 @@ def read_tags(path: Path) -> Tags:
         file.seek(0)
         head = file.read(_HEAD_BYTES)
     of_ape = _fields(ape.texts)
-    # Without ID3v2 there may be ID3v1 beside APEv2, which cuts a title after 30 characters.
+    # Without ID3v2 there may be ID3v1 next to APEv2, which cuts a title after 30 characters.
     fields = of_ape | of_format if head.startswith(b"ID3") else of_format | of_ape
     if head.startswith(_CONTAINERS):
         fields = _fields(_labels(path)) | fields
@@ -222,7 +222,7 @@ def read_cover(path: Path) -> Cover | None:
 
 
 def _read_format(file: BinaryIO) -> tuple[dict[str, tuple[str, ...]], bytes]:
-    """Return the fields of a file's own format, up to a fault, and the best of the pictures."""
+    """Return the fields of a file's own format, up to a fault, and the best picture."""
     head = file.read(_HEAD_BYTES)
     if head == _MATROSKA:
         found = read_matroska(file, MAX_COVER)
@@ -242,7 +242,7 @@ def _read_format(file: BinaryIO) -> tuple[dict[str, tuple[str, ...]], bytes]:
 
 
 def _labels(path: Path) -> dict[str, list[str]]:
-    """Read a container's own tags, named as others name them; none where it is no audio."""
+    """Read a container's own tags, under the usual names; none if it is not audio."""
     try:
         labels = read_labels(path, _LIMITS)
     except (AudioError, DecoderUnavailableError):
@@ -276,9 +276,9 @@ def _cover(data: bytes) -> Cover | None:
 
 
 def _clean(text: str) -> str:
-    """Undo the commonest wrong encoding, and leave out what is no text."""
+    """Undo the commonest wrong encoding, and remove what is not text."""
     if not text.isascii():
-        # UTF-8 that was read as Latin-1; Latin-1 text is next to never UTF-8 by chance.
+        # UTF-8 that was read as Latin-1; Latin-1 text is hardly ever valid UTF-8 by chance.
         with suppress(UnicodeError):
             text = text.encode("latin-1").decode("utf-8")
     shown = (" " if char.isspace() else char for char in text[: 4 * MAX_TEXT])
@@ -287,12 +287,12 @@ def _clean(text: str) -> str:
 
 
 def _is_text(char: str) -> bool:
-    # What Unicode has no letter for yet may be an emoji that is newer than this Python.
+    # A character that Unicode has not assigned may be an emoji newer than this Python.
     return char in _JOINERS or unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cs"}
 
 
 class _Bounded(RawIOBase):
-    """A file of which only so much is read."""
+    """A file of which only a limited amount is read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -303,7 +303,7 @@ class _Bounded(RawIOBase):
         """Read as the file does.
 
         Raises:
-            _SpentError: It was too much.
+            _SpentError: The limit was reached.
         """
         data = self._file.read(self._bytes_left + 1 if size < 0 else min(size, MAX_READ))
         self._bytes_left -= len(data)
@@ -316,5 +316,5 @@ class _Bounded(RawIOBase):
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Tell the position."""
+        """Return the position."""
         return self._file.tell()

@@ -28,11 +28,11 @@ MAX_REDIRECTS = 3
 FIRST_BYTE_S, TOTAL_S = 10.0, 60.0
 SLOW_START_S = 10.0
 SLOWEST_BYTES_PER_S = 8 * 1024
-"""The least rate on average after so long, of hosts and of clients: they keep others waiting."""
+"""The least average rate after that time, for hosts and clients: slow ones keep others waiting."""
 
 WRITE_BYTES = 1 << 20
 MANY_CHUNKS, SMALL_CHUNK_BYTES = 10_000, 64
-"""So many chunks that are so small on average cost more to read than audio is worth."""
+"""So many chunks of so small an average size cost more to read than audio is worth."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "application/json"})
@@ -62,11 +62,11 @@ _NOT_AUDIO = (
 
 @dataclass(frozen=True, slots=True)
 class FetchedAudio:
-    """What was fetched.
+    """The result of a fetch.
 
     Attributes:
         sha256: Hex digest of the bytes.
-        content_type: Media type as the host named it, lower case, without parameters; may be "".
+        content_type: Media type as sent by the host, in lower case, without parameters; may be "".
     """
 
     size_bytes: int
@@ -78,9 +78,9 @@ class AudioUrlFetcher:
     """Fetches audio from addresses that a guard permits.
 
     Args:
-        guard: What may be fetched.
-        resolve: Name and port to addresses; the system's resolver when None.
-        tls: Trusted certificates; Mozilla's (certifi) when None.
+        guard: Decides which addresses may be fetched.
+        resolve: Resolves name and port to addresses; the system's resolver if None.
+        tls: Trusted certificates; Mozilla's (certifi) if None.
     """
 
     def __init__(
@@ -90,20 +90,20 @@ class AudioUrlFetcher:
         self._connector = GuardedConnector(guard, resolve, tls)
 
     def check(self, url: str) -> None:
-        """Look at an address's form; raises `InvalidUrlError` if it may not be fetched."""
+        """Check an address's form; raises `InvalidUrlError` if it may not be fetched."""
         self._guard.check(url)
 
     async def fetch(self, url: str, destination: Path, max_bytes: int) -> FetchedAudio:
-        """Fetch audio into a file; nothing is left of it on failure.
+        """Fetch audio into a file; on failure nothing is left.
 
         Args:
-            url: Where the audio lies.
+            url: Address of the audio.
             destination: File to write.
-            max_bytes: More is refused.
+            max_bytes: Maximum size; more is refused.
 
         Raises:
             InvalidUrlError: See `UrlGuard.check`.
-            UrlFetchError: Anything that shows only now.
+            UrlFetchError: Any fault that shows only while fetching.
         """
         target = self._guard.parse(url)
         try:
@@ -217,7 +217,7 @@ async def _blocks(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
 
 
 async def _paced(response: httpcore.Response) -> AsyncGenerator[bytes, None]:
-    """Yield the body's chunks while they come as fast as they must."""
+    """Yield the body's chunks as long as they arrive fast enough."""
     stream = aiter(response.aiter_stream())
     size, n_chunks = 0, 0
     began = asyncio.get_running_loop().time()

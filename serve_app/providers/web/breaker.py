@@ -1,6 +1,6 @@
 """A circuit breaker: after repeated failures a provider is left alone for a while.
 
-Closed, every call passes. Five consecutive failures, or one refusal, open it for 15 s; then exactly
+While closed, all calls pass. Five failures in a row, or one refusal, open it for 15 s; then exactly
 one call is let through as a probe. A failed probe opens it for twice as long, up to five minutes;
 a success closes it.
 """
@@ -24,11 +24,11 @@ class CircuitBreaker:
         self._is_probing = False
 
     def try_pass(self) -> float:
-        """Ask to make a call.
+        """Ask for permission to make a call.
 
         Returns:
-            0 when it may be made (and must be answered by one of `succeed`, `fail`, `trip` or
-            `abandon`), else the seconds until it is worth asking again.
+            0 if it may be made (its outcome must then be reported by one of `succeed`, `fail`,
+            `trip` or `abandon`), else the seconds until it is worth asking again.
         """
         if self._open_until is None:
             return 0.0
@@ -41,20 +41,20 @@ class CircuitBreaker:
         return 0.0
 
     def succeed(self) -> None:
-        """The provider answered; an empty result is an answer."""
+        """Report that the provider answered; an empty result is an answer."""
         self._n_failures = 0
         self._pause_s = FIRST_PAUSE_S
         self._open_until = None
         self._is_probing = False
 
     def fail(self) -> None:
-        """The provider did not answer."""
+        """Report that the provider did not answer."""
         self._n_failures += 1
         if self._is_probing or self._n_failures >= MAX_FAILURES:
             self.trip()
 
     def trip(self, at_least_s: float = 0.0) -> None:
-        """Open at once: the provider refused, so asking again is of no use for now."""
+        """Open at once: the provider refused, so asking again is useless for now."""
         if self._is_probing:
             self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
         self._is_probing = False
@@ -62,5 +62,5 @@ class CircuitBreaker:
         self._open_until = self._clock() + pause_s
 
     def abandon(self) -> None:
-        """The call was cancelled and tells nothing; the next one may probe again."""
+        """Report that the call was cancelled, which proves nothing; the next may probe again."""
         self._is_probing = False

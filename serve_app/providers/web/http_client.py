@@ -1,8 +1,8 @@
-"""One HTTP client per provider: time-outs, rate limit, retries of reads, circuit breaker.
+"""HTTP client for one provider: time-outs, rate limit, retries of reads, circuit breaker.
 
 Invariants: a body is judged before its status, because several providers report errors inside a
-200; only idempotent reads are repeated; a call never outlives its time-outs; nothing that could
-hold a credential (parameters, headers, bodies) is logged or put into an error.
+200; only idempotent reads are repeated; a call never exceeds its time-outs; nothing that could
+hold a credential (parameters, headers, bodies) is logged or included in an error.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ Params = Mapping[str, str | int | list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A provider's whole answer."""
+    """A provider's complete answer."""
 
     provider: str
     status: int
@@ -58,10 +58,10 @@ class Reply:
     body: bytes
 
     def json(self) -> object:
-        """The parsed body.
+        """Return the parsed body.
 
         Raises:
-            ProviderUnavailableError: HTML, empty or cut off; the status is in the message.
+            ProviderUnavailableError: It is HTML, empty or cut off; the message has the status.
         """
         try:
             return json.loads(self.body)
@@ -71,12 +71,12 @@ class Reply:
             ) from error
 
     def check_status(self) -> None:
-        """Raise the error that an unsuccessful status stands for; 404 is the caller's to judge.
+        """Raise the error for an unsuccessful status; the caller handles 404.
 
         Raises:
-            ProviderBusyError: 429, or 503 with Retry-After.
-            ProviderRefusedError: 401 or 403.
-            ProviderUnavailableError: Any other status but 2xx.
+            ProviderBusyError: The status is 429, or 503 with Retry-After.
+            ProviderRefusedError: The status is 401 or 403.
+            ProviderUnavailableError: The status is any other than 2xx.
         """
         retry_after_s = retry_after(self.headers)
         problem = f"status {self.status}"
@@ -89,7 +89,7 @@ class Reply:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a ``Retry-After`` header in either of its forms; None when absent or wrong."""
+    """Return the seconds of a ``Retry-After`` header in either form; None if absent or wrong."""
     text = headers.get("retry-after")
     if text is None:
         return None
@@ -106,12 +106,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """One verifying context for all providers: loading the certificates takes a while."""
+    """Return one verifying context for all providers, since loading certificates takes a while."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class LocalRateLimiter:
-    """Rolling windows within this process: the default where replicas are not to share one."""
+    """Rolling windows within this process: the default unless replicas share a limit."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class LocalRateLimiter:
         self._turns: dict[str, deque[float]] = {}
 
     async def acquire(self, provider: str, limit: RateLimit, max_wait_s: float) -> bool:
-        """Take the next free turn and wait for it; see `RateLimiter`."""
+        """Reserve the next free turn and wait for it; see `RateLimiter`."""
         now = self._clock()
         turns = self._turns.setdefault(provider, deque(maxlen=limit.n_calls))
         turn = now
@@ -137,7 +137,7 @@ class LocalRateLimiter:
 
 
 class ProviderClient:
-    """Asks one provider over HTTP."""
+    """Queries one provider over HTTP."""
 
     def __init__(
         self,
@@ -181,17 +181,17 @@ class ProviderClient:
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> T:
-        """GET, repeated up to twice when that may help.
+        """Send a GET request, repeated up to twice if that may help.
 
         Args:
-            route: The route's template, for logs; it holds no values.
-            judge: Turns a reply into a result, or raises the `ProviderError` it stands for.
+            route: The route's template, for logs; it contains no values.
+            judge: Turns a reply into a result, or raises the matching `ProviderError`.
             path: What follows the base address; ``route`` by default.
             params: Query parameters.
-            headers: Beside the client's own.
+            headers: Headers in addition to the client's own.
 
         Raises:
-            ProviderError: No usable answer.
+            ProviderError: There is no usable answer.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             request = self._http.build_request(
@@ -213,7 +213,7 @@ class ProviderClient:
         """Send a prepared request exactly once: for calls that are billed or change something.
 
         Raises:
-            ProviderError: No usable answer.
+            ProviderError: There is no usable answer.
         """
         return await self._send(request, route, judge)
 
@@ -226,7 +226,7 @@ class ProviderClient:
         json_body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Request:
-        """A POST for `send_once`; ``path`` is relative to the base address, or absolute."""
+        """Return a POST for `send_once`; ``path`` is relative to the base address, or absolute."""
         url = path if "://" in path else self._base_url + path
         return self._http.build_request(
             "POST", url, data=data, files=files, json=json_body, headers=headers
@@ -277,7 +277,7 @@ class ProviderClient:
         return result
 
     async def _exchange(self, request: httpx.Request) -> Reply:
-        """Send and read the whole body, within its size limit."""
+        """Send the request and read the whole body, within its size limit."""
         body = bytearray()
         try:
             response = await self._http.send(request, stream=True)
@@ -291,16 +291,16 @@ class ProviderClient:
         except httpx.TimeoutException as error:
             raise ProviderUnavailableError(self.name, "too slow") from error
         except httpx.HTTPError as error:
-            # Its text may hold the address with its parameters, and so a key.
+            # The error's text may contain the address with its parameters, and so a key.
             raise ProviderUnavailableError(self.name, type(error).__name__) from None
         return Reply(self.name, response.status_code, response.headers, bytes(body))
 
 
 def _pause_before_retry(error: ProviderError, attempt: int) -> float | None:
-    """Seconds to wait before the next attempt, or None when there should be none.
+    """Return the seconds to wait before the next attempt, or None for no further attempt.
 
-    A refusal does not mend itself, a skipped call was decided not to be made, and after a time-out
-    the caller's own time is nearly over.
+    A refusal does not go away, a skipped call was skipped on purpose, and after a time-out the
+    caller's own time is nearly over.
     """
     if attempt >= MAX_ATTEMPTS or isinstance(error, ProviderRefusedError | ProviderSkippedError):
         return None

@@ -1,8 +1,8 @@
-"""Tell public internet addresses from all others.
+"""Distinguish public internet addresses from all others.
 
-Python's own `is_global` calls several dangerous ranges global (multicast, 6to4 and NAT64 forms of
-private IPv4 addresses), so the rule here is: inside the public ranges, outside an explicit list,
-and so is every IPv4 address wrapped inside.
+Python's own `is_global` treats several dangerous ranges as global (multicast, 6to4 and NAT64 forms
+of private IPv4 addresses). The rule here: an address must be inside the public ranges and outside
+an explicit list, and so must every IPv4 address wrapped inside it.
 """
 
 from collections.abc import Iterator
@@ -52,8 +52,8 @@ def is_public(address: Address) -> bool:
 def unwrapped(address: Address) -> Iterator[Address]:
     """Yield the addresses that traffic to ``address`` may reach.
 
-    IPv4-mapped and NAT64 addresses are their IPv4 address; 6to4, Teredo and ISATAP ones are
-    themselves and what they carry.
+    IPv4-mapped and NAT64 addresses stand for their IPv4 address only; 6to4, Teredo and ISATAP ones
+    for both themselves and the address that they carry.
     """
     if isinstance(address, IPv4Address):
         yield address
@@ -81,7 +81,7 @@ def _is_listed(address: Address) -> bool:
 
 
 def parse_address(text: str) -> Address | None:
-    """Read an address as `getaddrinfo` or a URL writes it; None when it is a name."""
+    """Read an address as `getaddrinfo` or a URL writes it; None if it is a name."""
     try:
         return ip_address(text.partition("%")[0])
     except ValueError:

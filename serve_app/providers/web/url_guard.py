@@ -1,12 +1,12 @@
 """Which addresses a customer may make us connect to, and how such a connection is made.
 
-Every hop is checked anew: syntax, port, and every address the name resolves to; the connection goes
+Every hop is checked anew: syntax, port, and every address the name resolves to. The connection goes
 to a checked address, never through a second look-up, and uses no proxy, cookie or credential of
-ours. What an error says never depends on what lies at an address that is not public.
+ours. The text of an error never depends on what is at an address that is not public.
 
 UrlError
-├── InvalidUrlError   wrong in itself: refuse the request
-└── UrlFetchError     shows only while connecting
+├── InvalidUrlError   malformed or forbidden: refuse the request
+└── UrlFetchError     found only while connecting
 """
 
 import asyncio
@@ -46,20 +46,20 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class UrlError(ValueError):
-    """An address from which no audio can be had; the message is for whoever sent it."""
+    """No audio can be fetched from an address; the message is for its sender."""
 
 
 class InvalidUrlError(UrlError):
-    """The address is malformed, or literally names a place that may not be fetched."""
+    """The address is malformed, or literally names a host that may not be reached."""
 
 
 class UrlFetchError(UrlError):
-    """The address could not be fetched, or what it gives is not audio."""
+    """The address could not be fetched, or does not return audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A checked address, taken apart.
+    """A checked address, split into its parts.
 
     Attributes:
         host: ASCII, lower case; IPv6 without brackets.
@@ -73,23 +73,23 @@ class Target:
 
     @property
     def host_header(self) -> str:
-        """The Host header."""
+        """Return the Host header."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"http": 80, "https": 443}[self.scheme]
         return name if self.port == usual else f"{name}:{self.port}"
 
     @property
     def url(self) -> httpcore.URL:
-        """The address as httpcore takes it."""
+        """Return the address in httpcore's form."""
         return httpcore.URL(scheme=self.scheme, host=self.host, port=self.port, target=self.target)
 
 
 class UrlGuard:
-    """Says which addresses may be fetched at all.
+    """Decides which addresses may be fetched at all.
 
     Args:
         ports: Allowed ports.
-        networks: Networks (CIDR) that are allowed although they are not public, for development.
+        networks: Networks (CIDR) allowed although they are not public, for development.
     """
 
     def __init__(self, ports: Iterable[int] = (80, 443), networks: Iterable[str] = ()) -> None:
@@ -100,12 +100,12 @@ class UrlGuard:
         """Check what can be checked without the network.
 
         Raises:
-            InvalidUrlError: With a message for whoever sent the address.
+            InvalidUrlError: The address is refused; the message is for its sender.
         """
         self.parse(url)
 
     def parse(self, url: str) -> Target:
-        """Take an address apart; see `check`."""
+        """Split an address into its parts; see `check`."""
         if len(url) > MAX_URL_CHARACTERS:
             raise InvalidUrlError(f"The address is longer than {MAX_URL_CHARACTERS} characters.")
         if any(character.isspace() or ord(character) < 32 for character in url) or "\\" in url:
@@ -162,7 +162,7 @@ class UrlGuard:
 
 @cache
 def mozillas_roots() -> ssl.SSLContext:
-    """Return the certificates that are trusted unless others are named; read once."""
+    """Return the certificates trusted by default; read once."""
     return ssl.create_default_context(cafile=certifi.where())
 
 
@@ -170,9 +170,9 @@ class GuardedConnector:
     """Opens connections to addresses that a guard permits.
 
     Args:
-        guard: What may be connected to.
-        resolve: Name and port to addresses; the system's resolver when None.
-        tls: Trusted certificates; Mozilla's (certifi) when None.
+        guard: Decides which addresses may be connected to.
+        resolve: Resolves name and port to addresses; the system's resolver if None.
+        tls: Trusted certificates; Mozilla's (certifi) if None.
     """
 
     def __init__(
@@ -183,10 +183,10 @@ class GuardedConnector:
         self._tls = tls or mozillas_roots()
 
     async def pool(self, target: Target) -> httpcore.AsyncConnectionPool:
-        """Resolve and check the target, and give a pool that connects nowhere else.
+        """Resolve and check the target, and return a pool that connects nowhere else.
 
         Raises:
-            UrlFetchError: The name is not known, or leads to a place that is not public.
+            UrlFetchError: The name is unknown, or resolves to an address that is not public.
         """
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls,
@@ -212,7 +212,7 @@ class GuardedConnector:
 
 
 class _CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to addresses checked before, whatever the name may resolve to now."""
+    """Connects to addresses already checked, whatever the name may now resolve to."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._addresses = addresses
@@ -242,7 +242,7 @@ async def resolve_by_system(host: str, port: int) -> Sequence[str]:
 
 
 def public_message(fault: BaseException) -> str:
-    """Say what a failed connection may be told to its sender."""
+    """Return what the sender of an address may be told of a failed connection."""
     cause: BaseException | None = fault
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -23,16 +23,16 @@ class WebhookSender:
         self._connector = connector or GuardedConnector(guard)
 
     async def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        """Post ``body`` and give the status of the answer.
+        """Post ``body`` and return the status of the answer.
 
         Raises:
-            ConnectionError: Not a permitted address, or no answer.
+            ConnectionError: The address is not permitted, or does not answer.
         """
         try:
             target = self._guard.parse(url)
             async with (
                 await self._connector.pool(target) as pool,
-                # The status is all that counts: a body, which may never end, is not read.
+                # Only the status counts: the body, which may never end, is not read.
                 pool.stream(
                     "POST",
                     target.url,

@@ -21,7 +21,7 @@ def parse(model: type[Model], reply: Reply) -> Model:
     """Parse a reply's JSON body.
 
     Raises:
-        ProviderUnavailableError: Not JSON, or of another shape. The body is not quoted.
+        ProviderUnavailableError: The body is not JSON, or has another shape; it is not quoted.
     """
     return shape(model, reply.json(), reply.provider)
 
@@ -30,7 +30,7 @@ def shape(model: type[Model], value: object, provider: str) -> Model:
     """Parse a JSON value.
 
     Raises:
-        ProviderUnavailableError: Of another shape.
+        ProviderUnavailableError: The value has another shape.
     """
     try:
         return model.model_validate(value)
@@ -40,7 +40,7 @@ def shape(model: type[Model], value: object, provider: str) -> Model:
 
 
 def known_id(platform: Platform, value: str | int | None) -> str | None:
-    """An identifier as we write it, or None when the provider gave none or a malformed one."""
+    """Return an identifier in canonical form; None if the provider's is missing or malformed."""
     if value is None or value == "":
         return None
     try:
@@ -50,11 +50,11 @@ def known_id(platform: Platform, value: str | int | None) -> str | None:
 
 
 def year_of(date: str | None) -> int | None:
-    """The year that a date starts with; None for "", "None", "0000-00-00" and the like."""
+    """Return the year at the start of a date; None for "", "None", "0000-00-00" and the like."""
     digits = (date or "")[:4]
     return int(digits) if len(digits) == 4 and digits.isdecimal() and int(digits) > 0 else None
 
 
 def seconds(milliseconds: float | None) -> float | None:
-    """Milliseconds to seconds; 0 is how several providers write "unknown"."""
+    """Convert milliseconds to seconds; None for 0, which for several providers means unknown."""
     return milliseconds / 1000 if milliseconds else None
