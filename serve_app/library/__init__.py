@@ -1,1 +1,1 @@
-"""The library: the tracks this server knows, kept in one shared place, read from a local view."""
+"""The library: the tracks this server knows, stored in one shared place, read from a local view."""

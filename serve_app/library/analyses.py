@@ -1,4 +1,4 @@
-"""What was heard in the tracks: the record with segments and sections, without the embedding."""
+"""The tracks' analyses: the record with segments and sections, without the embedding."""
 
 import zlib
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Analyses:
         self.rows.upsert(pa.table([list(heard), records], schema=self.rows.schema))
 
     def get(self, track_id: str) -> TrackFeatures | None:
-        """Read a record; None where there is none of this version."""
+        """Read a record; None if there is none of this version."""
         found = self.rows.of_tracks([track_id], ["record"])
         for record in found["record"].to_pylist():
             try:

@@ -1,7 +1,7 @@
-"""One Lance dataset whose rows are keyed by track: upserts, deletions, and what is new since.
+"""One Lance dataset whose rows are keyed by track: upserts, deletions, and what has changed.
 
-Invariant: a write is in the store, and on a local disk synced, before the call returns; it is there
-whole or not at all, whoever else writes.
+Invariant: a write is in the store, and on a local disk synced, before the call returns; it is
+stored completely or not at all, whatever other writers do.
 """
 
 import logging
@@ -30,31 +30,31 @@ KEY = "track_id"
 STAMP = b"afa.dataset"
 CONFLICT_RETRIES = 20
 CONFLICTS_FOR = timedelta(minutes=5)
-"""Several writers and a slow store need more than Lance's half a minute to take their turns."""
+"""Several writers and a slow store need more than Lance's half minute to take turns."""
 
 LAST_VERSION = 2**64 - 1
-"""A manifest is named by this less its version, so that the newest sorts first."""
+"""A manifest's name is this number minus its version, so that the newest sorts first."""
 
 KEPT_VERSIONS = timedelta(minutes=30)
-"""Longer than any reader needs one version."""
+"""Longer than any reader needs a version."""
 
 FRAGMENT_ROWS = 20_000
 SMALL_FRAGMENTS = 32
-"""So many that are not full are joined."""
+"""From this number on, fragments that are not full are joined."""
 
 CACHE_BYTES = 256 * 1024 * 1024
 METADATA_BYTES = 32 * 1024 * 1024
-"""Much of it is of versions that a write has replaced, which nobody reads again."""
+"""Small, since much metadata is of replaced versions, which nobody reads again."""
 AWAY_S = 5
-"""After which it is worth trying again."""
+"""Seconds after which it is worth trying again."""
 
 
 @contextmanager
 def at_hand() -> Iterator[None]:
-    """Say of a store that fails that it is away: it passes, and is no fault of the request.
+    """Report a failing store as unavailable: it is temporary, and not the request's fault.
 
     Raises:
-        ServiceUnavailableError: The store cannot be reached, or does not take or give what it must.
+        ServiceUnavailableError: The store cannot be reached, or fails to read or write.
     """
     try:
         yield
@@ -66,10 +66,10 @@ def at_hand() -> Iterator[None]:
 
 
 class Dataset:
-    """Rows of one schema, one for each track. Safe to share between threads."""
+    """Rows of one schema, one per track. Safe to share between threads."""
 
     def __init__(self, place: LibraryPlace, name: str, schema: pa.Schema) -> None:
-        """Open the dataset; it is made when it is not there."""
+        """Open the dataset, and create it if it does not exist."""
         self._uri = place.dataset(name)
         self._is_local = place.folder is not None
         self._options = dict(place.options) or None
@@ -89,12 +89,12 @@ class Dataset:
             )
         except OSError:
             with suppress(ValueError):
-                return self._open()  # another process was faster
+                return self._open()  # another process created it first
             raise
         return self._open()
 
     def _open(self) -> "lance.LanceDataset":
-        import lance  # brings pandas, and most commands open no library
+        import lance  # imports pandas, and most commands open no library
 
         return lance.dataset(
             self._uri,
@@ -105,11 +105,11 @@ class Dataset:
 
     @property
     def stamp(self) -> str:
-        """Tells this dataset from any other that lies or lay at the same place."""
+        """Distinguishes this dataset from any other, present or past, at the same place."""
         return str((self.schema.metadata or {})[STAMP].decode())
 
     def latest(self) -> "lance.LanceDataset":
-        """The newest version, which stays as it is."""
+        """Return the newest version, which does not change."""
         with self._lock, at_hand():
             newest = self._dataset.latest_version
             if newest != self._dataset.version:
@@ -117,12 +117,12 @@ class Dataset:
             return self._dataset
 
     def upsert(self, rows: pa.Table, condition: str | None = None) -> int:
-        """Write rows, replacing those of the same tracks; tell how many were written.
+        """Write rows, replacing those of the same tracks; return how many were written.
 
         Args:
-            rows: At most one of a track.
-            condition: SQL over ``source`` and ``target``: a row that is there and does not meet it
-                stays as it is. It is judged against the version that the write follows.
+            rows: At most one row per track.
+            condition: SQL over ``source`` and ``target``: an existing row that does not meet it
+                stays unchanged. It is evaluated against the version that the write follows.
         """
 
         def merge(dataset: "lance.LanceDataset") -> int:
@@ -145,7 +145,7 @@ class Dataset:
 
     def _write(self, write: "Callable[[lance.LanceDataset], T]") -> T:
         before = self.latest()
-        # A write moves the object that it is made through on to its version; readers keep theirs.
+        # A write moves the object that makes it on to its version; readers keep theirs.
         target = before.checkout_version(before.version)
         with at_hand():
             done = write(target)
@@ -154,18 +154,18 @@ class Dataset:
         return done
 
     def of_tracks(self, track_ids: Collection[str], columns: Sequence[str]) -> pa.Table:
-        """Read some columns of some tracks, in no certain order."""
+        """Read some columns of some tracks, in no particular order."""
         where = f"{KEY} IN ({_quoted(track_ids)})" if track_ids else "false"
         return self.read(columns=[KEY, *columns], filter=where)
 
     def read(self, **asked: Any) -> pa.Table:
-        """Read what a scanner of Lance asks for, of the newest version."""
+        """Read the newest version with arguments of a Lance scanner."""
         dataset = self.latest()
         with at_hand():
             return dataset.scanner(**asked).to_table()
 
     def maintain(self) -> None:
-        """Join small files, bring the indices up to date, forget old versions."""
+        """Join small files, bring the indices up to date, remove old versions."""
         dataset = self.latest()
         small = [one for one in dataset.get_fragments() if one.count_rows() < FRAGMENT_ROWS]
         if len(small) >= SMALL_FRAGMENTS:
@@ -174,7 +174,7 @@ class Dataset:
             self._index(dataset)
         dataset.cleanup_old_versions(
             older_than=KEPT_VERSIONS,
-            error_if_tagged_old_versions=False,  # a backup's stay
+            error_if_tagged_old_versions=False,  # a backup's versions stay
         )
 
     def _index(self, dataset: "lance.LanceDataset") -> None:
@@ -184,14 +184,14 @@ class Dataset:
             dataset.create_scalar_index(KEY, "BTREE")
 
     def _has_unindexed(self, dataset: "lance.LanceDataset") -> bool:
-        """Return whether whole fragments came that no index knows, as after an import."""
+        """Return whether complete fragments are in no index, as after an import."""
         unindexed = dataset.count_rows()
         if dataset.describe_indices():
             unindexed = dataset.stats.index_stats(f"{KEY}_idx")["num_unindexed_rows"]
         return unindexed >= FRAGMENT_ROWS
 
     def _sync(self, before: "lance.LanceDataset", after: "lance.LanceDataset") -> None:
-        """Have the files of a version on the disk, not only with the kernel."""
+        """Flush the files of a version to disk, beyond the kernel's cache."""
         known = set(_files(before))
         root = Path(self._uri)
         written = [root / name for name in _files(after) if name not in known]
@@ -214,7 +214,7 @@ def _fsync(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return  # joined with others meanwhile
+        return  # joined with other files in the meantime
     try:
         os.fsync(descriptor)
     finally:

@@ -1,4 +1,4 @@
-"""One change to one track, as it is applied to whatever the track is by then."""
+"""One change to one track, as applied to whatever the track is by then."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,16 +8,16 @@ from pipelines.analysis.records import TrackFeatures
 from serve_app.library.track import Analysis, LibraryTrack
 
 Change = Callable[[LibraryTrack | None], LibraryTrack | None]
-"""Gives the track as it shall be, from the track as it is (None: it is not there). None removes it,
-or leaves it away. It may be called again, with a later state."""
+"""Returns the new track from the current one (None: there is none). None as the result removes the
+track, or does not create it. It may be called again, with a later state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What an analysis gave.
+    """An analysis's result.
 
     Attributes:
-        features: With segments, sections and embedding.
+        features: All features, with segments, sections and embedding.
         made_by: Name of the checkpoint set, see `serve_app.checkpoints.choice.models_name`.
     """
 
@@ -26,13 +26,13 @@ class Heard:
 
     @property
     def model(self) -> str | None:
-        """The model of the embedding; None where there is none, as of silence."""
+        """The model of the embedding; None if there is none, as for silence."""
         return self.features.models.get("embedding") if any(self.features.embedding) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A vector of norm 1 that a further model made of a track, beside that of its analysis."""
+    """A vector of norm 1 that another model made of a track, besides that of its analysis."""
 
     model: str
     vector: Sequence[float]
@@ -62,13 +62,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A change to a track that is yet to be looked up, and is new where there is none.
+    """A change to a track that is still to be looked up, and is created if there is none.
 
     Attributes:
-        owner: Whose track.
-        terms: What it goes by (`serve_app.library.rows`). What is entered under one of them at the
-            same time is looked up after it.
-        edit: Looks the track up and gives the change.
+        owner: Owner of the track.
+        terms: What identifies it (`serve_app.library.rows`). An entry under one of them at the same
+            time is looked up after this one.
+        edit: Looks up the track and returns the change.
     """
 
     owner: str
@@ -77,17 +77,17 @@ class Entry:
 
     @property
     def names(self) -> set[tuple[str, str]]:
-        """The terms, of this owner's tracks."""
+        """Return the terms, with their owner."""
         return {(self.owner, term) for term in self.terms}
 
 
 def with_model(track: LibraryTrack, model: str) -> LibraryTrack:
-    """Note that there is a vector of a model."""
+    """Record that there is a vector of a model."""
     return replace(track, embeddings=tuple(dict.fromkeys([*track.embeddings, model])))
 
 
 def added(track: LibraryTrack) -> Change:
-    """Add a track, or replace it whole."""
+    """Add a track, or replace it completely."""
     return lambda _known: track
 
 
@@ -96,10 +96,10 @@ def removed(_known: LibraryTrack | None) -> None:
 
 
 def kept(track: LibraryTrack) -> LibraryTrack:
-    """Leave a track as it is, but for what was heard."""
+    """Leave a track unchanged except for its analysis."""
     return track
 
 
 def where_there(change: Callable[[LibraryTrack], LibraryTrack]) -> Change:
-    """Change a track, unless it was removed meanwhile."""
+    """Change a track, unless it has been removed in the meantime."""
     return lambda known: None if known is None else change(known)

@@ -1,7 +1,7 @@
-"""The library: tracks that any node may add, change and remove while all of them answer.
+"""The library: tracks that any node may add, change and remove while all nodes answer.
 
-Invariant: what a write returned for is in the shared datasets, and in this machine's view. A track
-tells of an analysis or a vector only after that is stored.
+Invariant: when a write returns, its changes are in the shared datasets and in this machine's view.
+A track mentions an analysis or a vector only after that is stored.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOLLOW_S = 1.0
-"""How old another node's write may be before it is seen here, and some milliseconds."""
+"""The most time after which another node's write is seen here, plus some milliseconds."""
 
 PAGE = 500
 
@@ -46,12 +46,12 @@ MAX_ATTEMPTS = 50
 
 
 class LibraryBusyError(ServiceUnavailableError):
-    """Others changed the same tracks again and again; some of the changes are not stored."""
+    """Others kept changing the same tracks; some of the changes are not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryHit:
-    """Who a track of the library is."""
+    """The identity of a track of the library."""
 
     track_id: str
     owner: str
@@ -67,10 +67,10 @@ class TrackPage:
 
 
 class Library:
-    """Look-ups are answered by the view; the rest blocks: call it in a thread. Thread-safe."""
+    """The view answers look-ups; all else blocks, so call it in a thread. Thread-safe."""
 
     def __init__(self, url: str, view_dir: Path) -> None:
-        """Open a library; one that is not there is made.
+        """Open a library, and create it if it does not exist.
 
         Args:
             url: See `LibraryPlace.parse`.
@@ -94,10 +94,10 @@ class Library:
         self._view.close()
 
     def follow_on(self) -> None:
-        """Follow now, and every second from now on in a thread.
+        """Follow now, and from now on every second in a thread.
 
-        So that a new machine, or one whose view is of another format, does not answer before it
-        has seen what others have.
+        So a new machine, or one whose view has another format, does not answer before it has seen
+        what others have.
         """
         self._follow_if_it_goes()
         self._follower = Thread(target=self._follow_on, name="library", daemon=True)
@@ -111,16 +111,16 @@ class Library:
         try:
             self.follow()
         except (ServiceUnavailableError, OSError, ValueError, sqlite3.Error):
-            # The shared datasets are away; what this machine has seen is answered meanwhile.
+            # The shared datasets are unavailable; what this machine has seen still answers.
             logger.warning("the library could not be followed", exc_info=True)
 
     def follow(self) -> None:
-        """Bring the view up to the newest version of the shared dataset."""
+        """Update the view to the newest version of the shared dataset."""
         dataset = self._tracks.latest()
         if dataset.version == self._view.version:
             return
         if dataset.version < self._view.version:
-            self._view.empty()  # the shared dataset was set back, by a crash or a backup
+            self._view.empty()  # the shared dataset went back, after a crash or to a backup
         fragments = {one.fragment_id: one for one in dataset.get_fragments()}
         for number in self._view.lacking(fragments):
             self._view.take_in(number, self._news(fragments[number]))
@@ -128,17 +128,17 @@ class Library:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Have what is looked up stay true until it is written: others of this machine wait.
+        """Keep what is looked up valid until it is written: others on this machine wait.
 
-        Those who take turns, that is.
+        This holds only for those who also take turns.
         """
         with self._turns.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, by a kill too
+            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a kill
             self.follow()
             yield
 
     def _news(self, fragment: "lance.LanceFragment") -> Iterable[dict[str, object]]:
-        """Yield a fragment's rows unless all are known: joined fragments bring nothing new."""
+        """Yield a fragment's rows unless all are known: joined fragments have no news."""
         known = fragment.to_table(columns=["track_id", "revision"]).to_pylist()
         if self._view.knows((row["track_id"], row["revision"]) for row in known):
             return
@@ -146,11 +146,11 @@ class Library:
             yield from batch.to_pylist()
 
     def count(self, owners: Sequence[str]) -> int:
-        """How many tracks these owners have."""
+        """Return how many tracks these owners have."""
         return self._view.count(owners)
 
     def by_id(self, track_id: TrackId, owners: Sequence[str]) -> list[LibraryHit]:
-        """Tracks of an identifier that these owners have, the oldest first."""
+        """Return the tracks of an identifier that these owners have, oldest first."""
         if track_id.platform is Platform.LIBRARY:
             found = self._view.identity(track_id.value, owners)
         else:
@@ -158,28 +158,28 @@ class Library:
         return [LibraryHit(*one) for one in found]
 
     def named(self, artist: str, title: str, owners: Sequence[str]) -> list[LibraryHit]:
-        """Tracks of that artist and title, however they are spelt, the best first."""
+        """Return the tracks of that artist and title, however spelt, best first."""
         return [LibraryHit(*one) for one in self._view.named(artist, title, owners)]
 
     def get(self, track_id: str) -> LibraryTrack | None:
-        """Everything but the analysis' details and the vectors."""
+        """Return a track without the analysis's details and the vectors."""
         return self._view.track(track_id)[0]
 
     def of_term(self, term: str, owner: str) -> list[LibraryTrack]:
-        """An owner's tracks of a term; `serve_app.library.rows` makes terms."""
+        """Return an owner's tracks of a term; `serve_app.library.rows` makes terms."""
         return self._view.of_term(term, owner)
 
     def page(
         self, query: TrackQuery, owners: Sequence[str], limit: int, cursor: str | None = None
     ) -> TrackPage:
-        """Tracks that a query asks for, in its order; ``cursor`` is the last page's."""
+        """Return the tracks that match a query, in its order; ``cursor`` is the previous page's."""
         after = None if cursor is None else Position.parse(cursor)
         found = self._view.page(query, owners, limit + 1, after)
         items = [track for track, _ in found[:limit]]
         return TrackPage(items, found[limit - 1][1].cursor if len(found) > limit else None)
 
     def all(self, owners: Sequence[str]) -> Iterator[LibraryTrack]:
-        """Every track that these owners have, newest first."""
+        """Yield every track that these owners have, newest first."""
         cursor: str | None = None
         while True:
             page = self.page(TrackQuery(), owners, PAGE, cursor)
@@ -189,7 +189,7 @@ class Library:
                 return
 
     def whole(self, track_id: str) -> TrackFeatures | None:
-        """What was heard in a track, with segments, sections and embedding."""
+        """Return a track's analysis with segments, sections and embedding."""
         features = self._analyses.get(track_id)
         if features is None:
             return None
@@ -197,28 +197,28 @@ class Library:
         return features if vector is None else replace(features, embedding=vector)
 
     def models(self) -> list[str]:
-        """The models that vectors are stored of."""
+        """Return the models of which vectors are stored."""
         return self._view.terms(MODEL)
 
     def servers(self) -> list[str]:
-        """The media servers whose items are known."""
+        """Return the media servers whose items are known."""
         return self._view.terms(SERVER)
 
     @property
     def version(self) -> int:
-        """Of the shared dataset, as far as this machine has seen it; another after every write."""
+        """The shared dataset's version that this machine has seen; every write makes a new one."""
         return self._view.version
 
     def with_vectors(self, owners: Sequence[str]) -> dict[str, int]:
-        """Of each model, how many tracks of these owners have its vector."""
+        """Return for each model how many tracks of these owners have its vector."""
         return self._view.with_vectors(owners)
 
     def sample(self, model: str, owners: Sequence[str], n: int) -> list[Outline]:
-        """Up to ``n`` tracks of these owners that have a model's vector, evenly from all."""
+        """Return up to ``n`` tracks of these owners with a model's vector, evenly sampled."""
         return self._view.sample(model, owners, n)
 
     def vectors(self, model: str) -> Vectors:
-        """The vectors of a model."""
+        """Return the vectors of a model."""
         return self._of_model(model).vectors
 
     def _of_model(self, model: str) -> Nearest:
@@ -235,14 +235,14 @@ class Library:
         owners: Sequence[str],
         query: TrackQuery,
     ) -> list[Near]:
-        """The ``n`` nearest tracks that a query asks for and these owners have, nearest first."""
+        """Return these owners' ``n`` nearest tracks that match a query, nearest first."""
         return self._of_model(model).find(vector, n, owners, query)
 
     def write(self, edits: Sequence[Edit]) -> list[LibraryTrack | None]:
-        """Make changes in one commit; give the tracks as they are then, in the order of the edits.
+        """Make changes in one commit; return the changed tracks, in the order of the edits.
 
         Raises:
-            LibraryBusyError: Others were always faster.
+            LibraryBusyError: Others kept changing the tracks first.
         """
         todo = list(dict.fromkeys(edit.track_id for edit in edits))
         done: dict[str, LibraryTrack | None] = {}
@@ -267,7 +267,7 @@ class Library:
     def _store(
         self, here: Sequence[LibraryTrack], gone: Sequence[LibraryTrack], edits: Sequence[Edit]
     ) -> list[str]:
-        """Write the tracks as they shall be; name those that somebody else wrote first."""
+        """Write the changed tracks; return the ids of those that another writer changed first."""
         owners = {track.track_id: track.owner for track in here}
         self._store_heard([edit for edit in edits if edit.track_id in owners], owners)
         write_id = new_ulid()
@@ -299,7 +299,7 @@ class Library:
             self.vectors(model).delete(of_model)
 
     def maintain(self) -> None:
-        """Join small files, bring the indices up to date, forget old versions."""
+        """Join small files, bring the indices up to date, remove old versions."""
         datasets = [self._tracks, self._analyses.rows, *map(self.vectors, self.models())]
         for dataset in datasets:
             dataset.maintain()

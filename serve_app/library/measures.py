@@ -1,4 +1,4 @@
-"""Tempo, key, length and energy of a track: what a person vouches for, else what was heard."""
+"""Tempo, key, length and energy of a track: verified by a person, else from the analysis."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from serve_app.library.track import LibraryTrack
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What a track is filtered and mixed by; None where it is not known.
+    """What tracks are filtered and mixed by; None if unknown.
 
     Attributes:
-        tempo: BPM; 0 when there is no beat.
+        tempo: BPM; 0 if there is no beat.
         key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
         mode: 1 major, 0 minor, -1 unknown.
         energy: 0 to 100.

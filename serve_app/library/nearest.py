@@ -1,8 +1,8 @@
-"""The nearest tracks that a query asks for.
+"""Finds the nearest tracks that match a query.
 
-The index names more rows than are wanted, the view says which of their tracks will do, and those
-are compared exactly. Where too few are left, the view names every track that will do: few are all
-compared, of many the index finds the nearest among them.
+The index returns more rows than are wanted, the view decides which of their tracks match, and those
+are compared exactly. If too few are left, the view returns every track that matches: if these are
+few, all are compared; of many, the index finds the nearest.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from serve_app.library.vectors import Vectors
 from serve_app.library.view import View
 
 CIRCLE = 2000
-"""So many the index names where a query has conditions; enough if one in twenty meets them."""
+"""Rows from the index if a query has conditions; enough if one in twenty meets them."""
 
 SPARE = 2
-"""Times as many as wanted it names where none has; tracks that others have are among them."""
+"""Rows from the index without conditions, as a multiple of those wanted: others own some."""
 
 N_PROBES = 64
-"""Partitions that are looked into."""
+"""Partitions that are searched."""
 
 N_PROBES_FILTERED, N_PROBES_AMONG = 96, 256
-"""Likewise for tracks that meet conditions, and among all of a rarer kind: each partition has fewer
-of them."""
+"""Likewise for tracks that meet conditions, and among all tracks of a rarer kind: each partition
+has fewer of them."""
 
 MAX_COMPARED = 500
-"""So many are compared one by one."""
+"""The most rows that are compared one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Near:
 
 
 def n_compared(n: int) -> int:
-    """How many of the index' best are compared so that the ``n`` nearest are among them.
+    """Return how many of the index's best to compare so that the ``n`` nearest are among them.
 
-    Among a million, .988 of the 10 nearest come of it (`afa bench similar`).
+    Among a million, this finds .988 of the 10 nearest (`afa bench similar`).
     """
     return n + 45
 
@@ -68,10 +68,10 @@ class Nearest:
     def find(
         self, vector: Sequence[float], n: int, owners: Sequence[str], query: TrackQuery
     ) -> list[Near]:
-        """Find the ``n`` nearest tracks that a query asks for and these owners have, nearest first.
+        """Find the ``n`` nearest tracks that match a query and these owners have, nearest first.
 
         Raises:
-            ServiceUnavailableError: The library's store is away.
+            ServiceUnavailableError: The library's store is unavailable.
         """
         to = np.asarray(vector, np.float32)
         to = to / np.linalg.norm(to)
@@ -88,7 +88,7 @@ class Nearest:
         owners: Sequence[str],
         query: TrackQuery,
     ) -> list[int]:
-        """The rows that shall be compared."""
+        """Return the rows to compare."""
         circles = (CIRCLE,) if query.has_conditions else (SPARE * wanted, CIRCLE)
         n_probes = N_PROBES_FILTERED if query.has_conditions else N_PROBES
         for circle in circles:
@@ -109,7 +109,7 @@ def _around(
     n_probes: int,
     among: Sequence[int] | None = None,
 ) -> list[int]:
-    """About the ``n`` nearest rows, of all or among some, in about their order."""
+    """Return about the ``n`` nearest rows, of all or among some, in about their order."""
     found = rows.dataset.scanner(
         columns=["_distance"],
         with_row_id=True,
@@ -122,7 +122,7 @@ def _around(
 
 
 def _compared(rows: Numbered, addresses: Sequence[int], to: NDArray[np.float32]) -> list[Near]:
-    """Compare some rows exactly, the nearest first."""
+    """Compare some rows exactly; return them nearest first."""
     if not addresses:
         return []
     read = rows.dataset.scanner(
@@ -135,7 +135,7 @@ def _compared(rows: Numbered, addresses: Sequence[int], to: NDArray[np.float32])
 
 
 def _written(addresses: Sequence[int]) -> bytes:
-    """Write addresses as Lance reads them."""
-    from lance.dataset import serialize_row_addrs  # brings pandas, as in `Dataset`
+    """Write addresses in Lance's form."""
+    from lance.dataset import serialize_row_addrs  # imports pandas, as in `Dataset`
 
     return serialize_row_addrs(addresses)

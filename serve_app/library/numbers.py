@@ -1,8 +1,8 @@
-"""Which row of a model's vectors is of which track of the view, in memory.
+"""Maps rows of a model's vectors to tracks of the view, in memory.
 
-The vectors know nothing of tempos, keys and tags, which change with the tracks; the view does. The
-view's number of a track and the address of a row of Lance are both small, and where a row lies
-never changes, so that each fragment is read once.
+The vectors know nothing about tempos, keys and tags, which change with the tracks; the view does.
+The view's number of a track and the address of a Lance row are both small, and a row never moves,
+so each fragment is read once.
 """
 
 import threading
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import lance
 
 FRAGMENT_BITS = 32
-"""An address is the number of a fragment, and below it the row's place in it."""
+"""An address is a fragment's number, followed by these bits for the row's place in it."""
 
 PLACE = 2**FRAGMENT_BITS - 1
 UNKNOWN = 0
-"""The number of a track that the view does not know; its own begin at 1."""
+"""The number of a track that the view does not know; its numbers begin at 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Numbered:
     """One version of a dataset, with the tracks of its rows.
 
     Attributes:
-        by_fragment: Of each fragment, the tracks' numbers by place.
-        addresses: Of each track's number, the address of its row; -1 where it has none. The row may
-            be gone since; Lance passes over it.
+        by_fragment: For each fragment, the tracks' numbers by place.
+        addresses: For each track's number, the address of its row; -1 if it has none. The row may
+            have been removed; Lance skips it.
     """
 
     dataset: "lance.LanceDataset"
@@ -42,11 +42,11 @@ class Numbered:
     addresses: NDArray[np.int64]
 
     def numbers_at(self, addresses: Sequence[int]) -> list[int]:
-        """The tracks of some rows, in their order."""
+        """Return the numbers of the tracks of some rows, in their order."""
         return [int(self.by_fragment[one >> FRAGMENT_BITS][one & PLACE]) for one in addresses]
 
     def addresses_of(self, numbers: NDArray[np.int64]) -> list[int]:
-        """The rows of those of some tracks that have one."""
+        """Return the row addresses of those tracks that have one."""
         within = numbers[numbers < len(self.addresses)]
         known: list[int] = self.addresses[within][self.addresses[within] >= 0].tolist()
         return known
@@ -82,7 +82,7 @@ class Numbers:
         by_fragment: dict[int, NDArray[np.int32]] = {}
         partly: set[int] = set()
         fragments = {one.fragment_id: one for one in dataset.get_fragments()}
-        # In the order they were written: of two rows of one track the later one is right.
+        # In the order they were written: of two rows of one track the later one counts.
         for name, fragment in sorted(fragments.items()):
             if name in known and name not in again:
                 by_fragment[name] = known[name]

@@ -1,4 +1,4 @@
-"""Where a library lies: one folder, or one prefix of an S3 store that all nodes reach."""
+"""Where a library is stored: a folder, or a prefix of an S3 store that all nodes reach."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class LibraryPlace:
-    """Address of the datasets, and what their reader has to know of the store.
+    """Address of the datasets, and what is needed to read them.
 
     Attributes:
         uri: A folder's path, or ``s3://bucket/prefix``.
@@ -23,7 +23,7 @@ class LibraryPlace:
         """Read ``file:///folder`` or ``s3://bucket/prefix?endpoint=…&region=…``.
 
         Raises:
-            ValueError: Another scheme, no bucket, or an unknown parameter.
+            ValueError: It has another scheme, no bucket, or an unknown parameter.
         """
         parts = urlsplit(url)
         if parts.scheme == "file":
@@ -44,9 +44,9 @@ class LibraryPlace:
 
     @property
     def folder(self) -> Path | None:
-        """The folder, where it is one on this machine."""
+        """The folder, if it is one on this machine."""
         return None if self.uri.startswith("s3://") else Path(self.uri)
 
     def dataset(self, name: str) -> str:
-        """Address of one dataset."""
+        """Return the address of one dataset."""
         return f"{self.uri}/{name}.lance"

@@ -10,14 +10,14 @@ from serve_app.domain.errors import BadRequestError
 from serve_app.library.spelling import normalise
 
 OCTAVES = (1.0, 0.5, 2.0)
-"""The tempo as it is, and its half and double, which the same music may be counted in."""
+"""The tempo itself, and its half and double, in which the same music may be counted."""
 
 SERVER = "server:"
-"""Begins the term of all tracks that a media server has."""
+"""Prefix of the term of all tracks that a media server has."""
 Sort = Literal[
     "added", "-added", "name", "-name", "tempo", "-tempo", "key", "-key", "energy", "-energy"
 ]
-"""What a listing goes by, ascending; behind ``-`` descending. What has no value comes last."""
+"""What a listing is sorted by, ascending, or with ``-`` descending. Missing values come last."""
 
 NEWEST: Sort = "-added"
 SORT_VALUES = {
@@ -26,17 +26,17 @@ SORT_VALUES = {
     "key": "2 * CAST(camelot AS INTEGER) + (camelot LIKE '%B')",
     "energy": "energy",
 }
-"""SQL for what tracks are sorted by, with an index each; by when they were added their ids sort."""
+"""SQL for what tracks are sorted by, each with an index; "added" sorts by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """SQL for the tracks of a listing that have a value to be sorted by, or for those without.
+    """SQL for the tracks of a listing with a value to sort by, or for those without.
 
     Attributes:
         value: The value.
         terms: Conditions; all hold.
-        bound: What stands for the question marks in them.
+        bound: Values for the question marks in them.
         order: What to order by.
     """
 
@@ -48,21 +48,21 @@ class Part:
 
 OF_ALL = "n IN (SELECT n FROM term WHERE term = ?)"
 OF_EACH = "EXISTS (SELECT 1 FROM term WHERE term = ? AND term.n = track.n)"
-"""That a track has a term: by all that have it, or by the one track."""
+"""Conditions that a track has a term: by all that have it, or by the one track."""
 
 CURSOR = r"trk_[0-9a-z]{26}(\.(n[0-9a-f]{16}|t([0-9a-f]{2})*))?"
-"""The form of a cursor; behind the track a number, or a text, in hexadecimal."""
+"""The form of a cursor: a track, then a number or a text in hexadecimal."""
 
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a listing, which stays when its track changes or goes.
+    """A place in a listing, which stays valid when its track changes or is removed.
 
     Attributes:
-        track_id: Of the track that came last.
-        value: What the listing is sorted by, as that track had it.
+        track_id: Id of the last track.
+        value: That track's value of what the listing is sorted by.
     """
 
     track_id: str
@@ -79,7 +79,7 @@ class Position:
 
     @classmethod
     def parse(cls, cursor: str) -> "Position":
-        """Read a cursor of the form that `CURSOR` says."""
+        """Read a cursor of the form of `CURSOR`."""
         track_id, _, written = cursor.partition(".")
         known = bytes.fromhex(written[1:])
         if written.startswith("t"):
@@ -89,15 +89,15 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TrackQuery:
-    """Which tracks; what is empty or None asks for nothing.
+    """Which tracks to find; an empty or None value sets no condition.
 
     Attributes:
-        tempo_octaves: Whether a tempo will do of which half or double lies between the bounds.
-        energy_min: 0 to 100, as ``energy_max``.
-        keys: Camelot names; a track in any of them will do.
-        tags: All of them, however their case.
-        text: All its words are in artist, title, album or tags; the last may be a beginning.
-        artist: All its words are in the artist, whole.
+        tempo_octaves: Whether a tempo also matches if its half or double is within the bounds.
+        energy_min: 0 to 100, like ``energy_max``.
+        keys: Camelot names; a track needs one of them.
+        tags: Tags, in any case; a track needs all of them.
+        text: Words; all must be in artist, title, album or tags; the last may be a prefix.
+        artist: Words; all must be in the artist, complete.
         title: Likewise in the title.
         server: A media server that has the tracks.
     """
@@ -118,10 +118,10 @@ class TrackQuery:
     sort: Sort = NEWEST
 
     def __post_init__(self) -> None:
-        """Refuse bounds between which nothing can lie.
+        """Refuse bounds that no value can meet.
 
         Raises:
-            BadRequestError: A least value is above its greatest.
+            BadRequestError: A lower bound is above its upper bound.
         """
         for name in ("tempo", "year", "energy"):
             least, most = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
@@ -132,19 +132,19 @@ class TrackQuery:
 
     @property
     def has_conditions(self) -> bool:
-        """Whether not every track will do."""
+        """Whether some tracks may not match."""
         return bool(self.where()[0])
 
     @property
     def names_terms(self) -> bool:
-        """Whether tags, words or a media server are asked for: each has a list of its tracks."""
+        """Whether tags, words or a media server are conditions: each has a list of its tracks."""
         return bool(self.tags or self.text or self.artist or self.title or self.server)
 
     def where(self, *, one_by_one: bool = False) -> tuple[list[str], list[object]]:
-        """The conditions and their values.
+        """Return the conditions and their values.
 
         Args:
-            one_by_one: The tracks are known and each is looked at, rather than found by their tags.
+            one_by_one: Whether to check known tracks one by one, not find them by their tags.
         """
         terms: list[str] = []
         values: list[object] = []
@@ -182,7 +182,7 @@ class TrackQuery:
         return terms, values
 
     def parts(self, after: Position | None) -> list[Part]:
-        """The parts of a listing, in their order, from a position on."""
+        """Return the parts of a listing, in their order, from a position on."""
         beyond, way = ("<", "DESC") if self.sort.startswith("-") else (">", "ASC")
         value = SORT_VALUES.get(self.sort.removeprefix("-"))
         without = Part("NULL", [f"{value} IS NULL"] if value else [], [], f"id {way}")
@@ -204,12 +204,12 @@ class TrackQuery:
 
 
 def tag_term(tag: str) -> str:
-    """The term under which the tracks of a tag are found."""
+    """Return the term of the tracks that have a tag."""
     return f"tag:{normalise(tag)}"
 
 
 def matching(text: str) -> str:
-    """The full-text query for all words of a text, the last as a beginning."""
+    """Return the full-text query for all words of a text, the last as a prefix."""
     words = _WORD.findall(normalise(text))
     if not words:
         return '""'
@@ -217,6 +217,6 @@ def matching(text: str) -> str:
 
 
 def in_column(column: str, text: str, *, any_word: bool = False) -> str:
-    """The full-text query for the words of a normalised text in one column."""
+    """Return the full-text query for the words of a normalised text in one column."""
     words = [f'"{word}"' for word in _WORD.findall(text)]
     return f"{{{column}}}: ({(' OR ' if any_word else ' ').join(words)})" if words else '""'

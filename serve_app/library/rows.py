@@ -1,4 +1,4 @@
-"""A track as a row of the shared dataset: what it is found and filtered by, and its record."""
+"""A track as a row of the shared dataset: fields for finding and filtering it, and its record."""
 
 from collections.abc import Iterator, Sequence
 
@@ -31,10 +31,10 @@ SCHEMA = pa.schema(
         pa.field("record", pa.binary()),
     ]
 )
-"""A removed track keeps its first four columns, so that every view hears of it."""
+"""A removed track keeps its first four columns, so that every view learns of it."""
 
 MIN_TAG_SCORE = 0.1
-"""Of a tag that was heard; fainter ones do not make a track one of that tag."""
+"""Least score of a tag from the analysis; with less a track is not one of that tag."""
 
 MODEL = "model:"
 
@@ -42,7 +42,7 @@ MODEL = "model:"
 def table_of(
     here: Sequence[LibraryTrack], gone: Sequence[LibraryTrack], write_id: str, schema: pa.Schema
 ) -> pa.Table:
-    """Write tracks as rows: those to store, and those to remove as they are known."""
+    """Write tracks as rows: those to store, and those to remove in their known state."""
     rows = [_place(track, track.revision, write_id) | _content(track) for track in here]
     rows += [_place(track, track.revision + 1, write_id) for track in gone]
     return pa.Table.from_pylist(rows, schema=schema)
@@ -75,7 +75,7 @@ def _content(track: LibraryTrack) -> dict[str, object]:
 
 
 def tags_of(track: LibraryTrack) -> list[str]:
-    """The owner's words, the genres, and what was clearly heard; none twice."""
+    """Return the owner's tags, the genres, and the analysis's clear tags; none twice."""
     heard = [] if track.analysis is None else track.analysis.features.mood_tags
     names = [*track.tags, *track.identity.genres]
     names += [one.tag for one in heard if one.score >= MIN_TAG_SCORE]
@@ -83,42 +83,42 @@ def tags_of(track: LibraryTrack) -> list[str]:
 
 
 def name_term(artist: str, title: str) -> str:
-    """The term of all tracks that are named alike."""
+    """Return the term of all tracks with the same normalised name."""
     return f"name:{text_key(artist, title)}"
 
 
 def location_term(location: str) -> str:
-    """The term of the track that has a file at a place."""
+    """Return the term of the track that has a file at a location."""
     return f"at:{location}"
 
 
 def content_term(sha256: str) -> str:
-    """The term of the track that has a file of these bytes."""
+    """Return the term of the track that has a file of these bytes."""
     return f"content:{sha256}"
 
 
 def audio_term(sha256: str) -> str:
-    """The term of the track that has a file of this audio."""
+    """Return the term of the track that has a file of this audio."""
     return f"audio:{sha256}"
 
 
 def item_term(item_id: str) -> str:
-    """The term of the tracks that media servers call so."""
+    """Return the term of the tracks that have this id at media servers."""
     return f"item:{item_id}"
 
 
 def item_artist_term(artist_id: str) -> str:
-    """The term of the tracks whose artist media servers call so."""
+    """Return the term of the tracks whose artist has this id at media servers."""
     return f"item-artist:{artist_id}"
 
 
 def model_term(model: str) -> str:
-    """The term of all tracks that have a vector of a model."""
+    """Return the term of all tracks that have a vector of a model."""
     return f"{MODEL}{model}"
 
 
 def terms_of(identity: TrackIdentity, file: TrackFile) -> list[str]:
-    """Return what a track goes by: its identifiers, and the bytes of a file."""
+    """Return the terms that identify a track: of its identifiers, and of a file's bytes."""
     terms = [str(one) for one in identity.ids()]
     if file.content_sha256 is not None:
         terms.append(content_term(file.content_sha256))

@@ -1,4 +1,4 @@
-"""How two spellings of one track are recognised as the same, and two versions of it as different.
+"""Recognises two spellings of one track as the same, and two versions of it as different.
 
 The rules: compatibility forms and case folded; accents, punctuation, "feat. X" and edition tags
 (remastered, radio edit, …) dropped; a version word (live, remix, …) on one side only is a mismatch;
@@ -17,7 +17,7 @@ from serve_app.domain.providers import Match
 
 MIN_SCORE = 0.8
 MIN_PART_SCORE = 0.8
-"""Title and artist must each be this alike, or one exact half would carry a wrong other half."""
+"""Title and artist must each be this similar, or an exact half could outweigh a wrong one."""
 
 TITLE_WEIGHT, ARTIST_WEIGHT = 0.65, 0.35
 DURATION_TOLERANCE_S = 3.0
@@ -34,7 +34,7 @@ _FEATURING = re.compile(
     r"\s*[\(\[\{]?\s*\b(?:feat(?:uring)?|ft)\b\.?\s[^\)\]\}]*[\)\]\}]?", re.IGNORECASE
 )
 _MAY_FEATURE = re.compile(r"feat|ft", re.IGNORECASE)
-"""What most names have not, found several times faster than by the expression above."""
+"""Most names lack this, which is found several times faster than the expression above."""
 _BRACKETED = re.compile(r"[\(\[\{]([^\)\]\}]*)[\)\]\}]")
 _DASHED_TAG = re.compile(r"\s[-\u2013\u2014]\s([^-\u2013\u2014]+)$")
 _EDITION_WORDS = frozenset(
@@ -47,7 +47,7 @@ _EDITION_WORDS = frozenset(
 )  # fmt: skip
 _NOT_WORD = re.compile(r"[\W_]+")
 _VOICED = "\u3099\u309a"
-"""Japanese voicing marks: to Unicode they are accents, to a reader other letters."""
+"""Japanese voicing marks: Unicode treats them as accents, readers as other letters."""
 _LIGATURES = str.maketrans({"ø": "o", "đ": "d", "ł": "l", "æ": "ae", "œ": "oe", "\u0131": "i"})
 
 
@@ -69,7 +69,7 @@ def normalise(text: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def normalise_title(title: str) -> str:
-    """`normalise` without featured artists and edition tags; version words stay."""
+    """Normalise without featured artists and edition tags; version words stay."""
     plain = _without_featured(title[:MAX_TEXT])
     plain = _BRACKETED.sub(lambda tag: "" if _is_edition(tag[1]) else f" {tag[1]} ", plain)
     dashed = _DASHED_TAG.search(plain)
@@ -79,7 +79,7 @@ def normalise_title(title: str) -> str:
 
 
 def search_words(name: str) -> str:
-    """A name for a provider's search: without featured artists, which spoil it."""
+    """Return a name for a provider's search, without featured artists, which spoil it."""
     return " ".join(_without_featured(name[:MAX_TEXT]).split()) or name
 
 
@@ -89,28 +89,28 @@ def _without_featured(name: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def normalise_artist(artist: str) -> str:
-    """`normalise` without featured artists and a leading article."""
+    """Normalise without featured artists and a leading article."""
     plain = normalise(_without_featured(artist[:MAX_TEXT])) or normalise(artist)
     return plain.removeprefix("the ") or plain
 
 
 def text_key(artist: str, title: str) -> str:
-    """What two rows share when they are spelled alike after normalisation."""
+    """Return a key that two rows share if their names are the same after normalisation."""
     return f"{normalise_artist(artist)}\x1f{normalise_title(title)}"
 
 
 def version_words(title: str) -> list[str]:
-    """The words of a title that may name another performance or mix of it, sorted."""
+    """Return the words of a title that may name another performance or mix, sorted."""
     return sorted(word for word in normalise_title(title).split() if word in VERSION_WORDS)
 
 
 def similarity(artist: str, title: str, other_artist: str, other_title: str) -> float:
-    """How alike two tracks are named, 0 to 1; 0 when only one is live, or a half is too unlike."""
+    """Return how similar two names are, 0 to 1; 0 if only one is live or a half differs much."""
     if version_words(title) != version_words(other_title):
         return 0.0
     of_title = _title_ratio(normalise_title(title), normalise_title(other_title))
     mine, theirs = normalise_artist(artist), normalise_artist(other_artist)
-    # A shared main artist counts almost fully when one side also names the others.
+    # A shared main artist counts almost fully if one side also names others.
     of_artist = max(fuzz.ratio(mine, theirs), 0.95 * fuzz.token_set_ratio(mine, theirs)) / 100
     if min(of_title, of_artist) < MIN_PART_SCORE:
         return 0.0
@@ -118,7 +118,7 @@ def similarity(artist: str, title: str, other_artist: str, other_title: str) -> 
 
 
 def _title_ratio(title: str, other: str) -> float:
-    """Edit similarity, 0 when a word stands against an unlike one ("Planes", "Lanterns"; 2, 3)."""
+    """Return the edit similarity; 0 if opposite words are unlike ("Planes", "Lanterns"; 2, 3)."""
     words, others = title.split(), other.split()
     is_split_alike = len(words) == len(others)
     if is_split_alike and any(
@@ -130,7 +130,7 @@ def _title_ratio(title: str, other: str) -> float:
 
 
 def same_length(duration_s: float | None, other_s: float | None) -> bool:
-    """Whether two durations agree within 3 s; an unknown one agrees with everything."""
+    """Whether two durations agree within 3 s; an unknown one agrees with any."""
     if duration_s is None or other_s is None:
         return True
     return abs(duration_s - other_s) <= DURATION_TOLERANCE_S
@@ -149,7 +149,7 @@ def _is_edition(tag: str) -> bool:
 def ranked(
     found: Iterable[TrackIdentity], artist: str, title: str, duration_s: float | None = None
 ) -> list[Match]:
-    """The identities that are surely meant by a name (and length), best first."""
+    """Return the identities that a name (and length) certainly means, best first."""
     scored = [
         Match(identity, similarity(artist, title, identity.artist, identity.title))
         for identity in found

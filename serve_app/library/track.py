@@ -1,4 +1,4 @@
-"""A track of the library: who it is, where its audio lies, what was heard in it."""
+"""A track of the library: its identity, where its audio is, and its analysis."""
 
 import json
 import zlib
@@ -19,17 +19,17 @@ from serve_app.domain.track_ids import LIBRARY_PREFIX
 from serve_app.domain.ulid import new_ulid
 
 OPERATOR = ""
-"""Owner of the tracks that every key may see; any other owner's are its own."""
+"""Owner of the tracks that every key may see; any other owner's are visible only to that owner."""
 
 UNPACKED = 1024
-"""Records that stay unpacked, for tracks that are asked for again and again."""
+"""Records that stay unpacked, for tracks that are requested often."""
 
 FORMAT = 1
-"""Of the record; raised when a field changes its meaning."""
+"""Version of the record; increased when a field changes its meaning."""
 
 
 class Place(StrEnum):
-    """Where a file lies: a path or S3 address, an asset of its owner, or a web address."""
+    """Where a file is: a path or S3 address, an asset of its owner, or a web address."""
 
     PATH = "path"
     ASSET = "asset"
@@ -42,12 +42,12 @@ class TrackFile:
 
     Attributes:
         location: An absolute path or ``s3://`` address, an asset id, or a web address.
-        content_sha256: Of all bytes.
-        audio_sha256: Of the demuxed audio packets, so that other tags do not change it.
-        ctime_ns: When the system last noted a change of it; None where that is not known.
-        missing_since: When the file was first not found where it was.
-        loudness_lufs: Of this file, as another master of the recording is louder; None where it
-            was not heard for itself.
+        content_sha256: Hash of all bytes.
+        audio_sha256: Hash of the demuxed audio packets, so that new tags do not change it.
+        ctime_ns: When the system last recorded a change of it; None if unknown.
+        missing_since: When the file was first found missing.
+        loudness_lufs: Loudness of this file, since another master may be louder; None if the file
+            itself was not measured.
         true_peak_dbtp: Likewise.
     """
 
@@ -70,7 +70,7 @@ class TrackFile:
 
 @dataclass(frozen=True, slots=True)
 class ServerItem:
-    """What a media server calls the track, and its artist; one with two files has two items."""
+    """What a media server calls the track and its artist; a track with two files has two items."""
 
     server: str
     item_id: str
@@ -79,10 +79,10 @@ class ServerItem:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was heard in the track, and by which checkpoints.
+    """The track's features, and the checkpoints that made them.
 
     Attributes:
-        features: Without segments, sections and embedding, which are kept apart.
+        features: Without segments, sections and embedding, which are stored separately.
         made_by: Name of the checkpoint set, see `serve_app.checkpoints.choice.models_name`.
     """
 
@@ -93,16 +93,16 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class LibraryTrack:
-    """One recording, however many files hold it.
+    """One recording, however many files contain it.
 
     Attributes:
         owner: `OPERATOR`, or the one account whose keys see the track.
-        sources: Field of ``identity`` to who said so: ``tags``, ``owner``, a provider's name.
-        tags: The owner's own words for it.
+        sources: Field of ``identity`` to its source: ``tags``, ``owner``, a provider's name.
+        tags: The owner's own tags for it.
         items: What media servers call it; see `serve_app.services.media_servers`.
         embeddings: Models whose vectors of the track are stored.
-        fingerprint: Chromaprint of its beginning, base64url.
-        asked: The services that were asked who it is; see `serve_app.services.identify.completion`.
+        fingerprint: Chromaprint of the beginning, base64url.
+        asked: Services asked to identify it; see `serve_app.services.identify.completion`.
         revision: Counts the changes; 0 before the track is stored.
     """
 
@@ -127,12 +127,12 @@ class LibraryTrack:
 
 
 def new_track_id() -> str:
-    """Make an id; ids sort by creation time."""
+    """Return a new id; ids sort by creation time."""
     return LIBRARY_PREFIX + new_ulid()
 
 
 def stamped(track: LibraryTrack, revision: int) -> LibraryTrack:
-    """Return a track as it is stored now."""
+    """Return a track as it is now stored."""
     now = datetime.now(UTC)
     return replace(track, added_at=track.added_at or now, changed_at=now, revision=revision)
 
@@ -166,7 +166,7 @@ def unpack(record: bytes) -> LibraryTrack:
     """Read what `pack` wrote.
 
     Raises:
-        ValueError: It is of another format.
+        ValueError: It has another format.
     """
     content = from_json(zlib.decompress(record))
     if content.pop("format", None) != FORMAT:
@@ -202,7 +202,7 @@ def _analysis(fields: Mapping[str, object]) -> Analysis | None:
     try:
         features = feature_json.from_fields(fields["features"])
     except feature_json.RecordFormatError:
-        return None  # of another version of the pipelines: to be analysed again
+        return None  # of another version of the pipelines: the track must be analysed again
     return Analysis(
         features, str(fields["made_by"]), datetime.fromisoformat(str(fields["made_at"]))
     )

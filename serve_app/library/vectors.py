@@ -1,6 +1,6 @@
-"""The vectors that one model gave; many of them have an index.
+"""The vectors of one model; if they are many, they have an index.
 
-Invariant: vectors of different models never lie in one dataset.
+Invariant: vectors of different models are never in one dataset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ SCHEMA = pa.schema(
     ]
 )
 INDEX_FROM = 20_000
-"""Fewer vectors are compared one by one, within some milliseconds."""
+"""Fewer vectors than this are compared one by one, within some milliseconds."""
 
 PARTITION_ROWS = 2048
 GROWN = 4
-"""An index of so many times its first rows is made anew: its partitions have grown too."""
+"""Factor of growth after which the index is made anew: its partitions have grown, too."""
 
 CODE_BITS = 1
-"""Of each dimension in the index; what it finds is compared exactly."""
+"""Bits for each dimension in the index; its results are compared exactly."""
 
 
 class Vectors(Dataset):

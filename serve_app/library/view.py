@@ -1,8 +1,8 @@
-"""The library as this machine sees it: an SQLite file that answers look-ups without the network.
+"""This machine's view of the library: an SQLite file that answers look-ups without the network.
 
-Invariant: the view holds nothing of its own. It is made from the shared dataset, fragment by
+Invariant: the view has no data of its own. It is made from the shared dataset, fragment by
 fragment, and may be deleted at any time. Of two revisions of a track it keeps the later one,
-whatever order they come in, so several processes may fill one view.
+in whatever order they arrive, so several processes may fill one view.
 """
 
 import json
@@ -32,21 +32,21 @@ from serve_app.library.track import LibraryTrack, unpack
 logger = logging.getLogger(__name__)
 
 FORMAT = 3
-"""In the file's name, so that a view of another shape is not misread."""
+"""Part of the file's name, so that a view of another format is not misread."""
 
 Known = tuple[str, str, TrackIdentity]
 """Track id, owner and identity."""
 
 BUSY_S = 600.0
-"""So long one process may wait for others that fill the view; a million rows take some minutes."""
+"""Longest wait for others that fill the view; a million rows take some minutes."""
 AWAY = "the library cannot be written at the moment; try again"
 AWAY_S = 30
 TOGETHER = 1000
-"""Rows that are taken in at once, a tenth of a second's work."""
+"""Rows that are added at once, a tenth of a second's work."""
 MAX_SAME = 16
 MAX_NAMED = 50
 LAST = "\U0010ffff"
-"""Sorts behind whatever a name may go on with."""
+"""Sorts after anything that may continue a name."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS version(seen INTEGER NOT NULL);
@@ -89,7 +89,7 @@ INSERT INTO amount VALUES(?, ?) ON CONFLICT(owner) DO UPDATE SET tracks = tracks
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A track in few words, which are read without its record; see `Measures` for the numbers."""
+    """A track's main fields, read without its record; see `Measures` for the numbers."""
 
     track_id: str
     identity: TrackIdentity
@@ -102,10 +102,10 @@ class View:
     """Reads and fills one file. Safe to share between threads and processes."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; it is made when it is not there.
+        """Open the file, and create it if it does not exist.
 
         Raises:
-            OSError: It cannot be opened or made.
+            OSError: It cannot be opened or created.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
@@ -116,7 +116,7 @@ class View:
             connection = self._connection()
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(_TABLES)
-        except sqlite3.OperationalError as error:  # of a read-only or a full disk, above all
+        except sqlite3.OperationalError as error:  # mostly a read-only or full disk
             raise OSError(f"{path}: {error}; the library's view has to be writable") from error
 
     def close(self) -> None:
@@ -125,18 +125,18 @@ class View:
 
     @property
     def version(self) -> int:
-        """The version of the shared dataset that is here whole; 0 before the first."""
+        """The version of the shared dataset that is completely here; 0 before the first."""
         (seen,) = self._connection().execute("SELECT max(seen) FROM version").fetchone()
         return seen or 0
 
     @property
     def life(self) -> str:
-        """Another one since everything was forgotten, when numbers began anew."""
+        """Changes when everything is deleted, after which numbers begin anew."""
         found = self._connection().execute("SELECT id FROM life").fetchone()
         return found[0] if found else ""
 
     def lacking(self, fragments: Collection[int]) -> list[int]:
-        """Those fragments that are not here yet."""
+        """Return those fragments that are not here yet."""
         here = {one for (one,) in self._connection().execute("SELECT id FROM fragment")}
         return sorted(set(fragments) - here)
 
@@ -151,18 +151,18 @@ class View:
         )
 
     def take_in(self, fragment: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take in the rows of one fragment, some at a time, so that no other process waits long."""
+        """Add the rows of one fragment, some at a time, so that no other process waits long."""
         life, rows = self.life, iter(rows)
         while some := list(islice(rows, TOGETHER)):
             with self._transaction() as connection:
                 for row in some:
                     _put(connection, row)
         with self._transaction() as connection:
-            if self.life == life:  # else another process has emptied the view meanwhile
+            if self.life == life:  # else another process has emptied the view in the meantime
                 connection.execute("INSERT OR IGNORE INTO fragment VALUES(?)", [fragment])
 
     def reached(self, version: int, fragments: Collection[int]) -> None:
-        """Note that the view has all of a version, which consists of these fragments."""
+        """Record that the view has all of a version, which consists of these fragments."""
         with self._transaction() as connection:
             (seen,) = connection.execute("SELECT max(seen) FROM version").fetchone()
             if seen is not None and seen >= version:
@@ -174,7 +174,7 @@ class View:
             connection.executemany("DELETE FROM fragment WHERE id = ?", [[one] for one in gone])
 
     def empty(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         with self._transaction() as connection:
             for table in ("version", "fragment", "amount", "track", "record", "term", "word"):
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608  names of this module
@@ -182,36 +182,36 @@ class View:
             connection.execute("INSERT INTO life VALUES(?)", [new_ulid()])
 
     def count(self, owners: Sequence[str]) -> int:
-        """How many tracks these owners have."""
+        """Return how many tracks these owners have."""
         marks = _marks(owners)
         found = self._connection().execute(
-            f"SELECT total(tracks) FROM amount WHERE owner IN ({marks})",  # noqa: S608  marks alone
+            f"SELECT total(tracks) FROM amount WHERE owner IN ({marks})",  # noqa: S608  only marks
             owners,
         )
         return int(found.fetchone()[0])
 
     def identities(self, term: str, owners: Sequence[str]) -> list[Known]:
-        """Track id, owner and identity of the tracks of a term, the oldest first."""
+        """Return id, owner and identity of the tracks of a term, oldest first."""
         found = self._connection().execute(
-            "SELECT id, owner, identity FROM term JOIN track USING(n) "  # noqa: S608  marks alone
+            "SELECT id, owner, identity FROM term JOIN track USING(n) "  # noqa: S608  only marks
             f"WHERE term = ? AND owner IN ({_marks(owners)}) ORDER BY id LIMIT {MAX_SAME}",
             [term, *owners],
         )
         return [(one, owner, identity_json.from_json(who)) for one, owner, who in found]
 
     def identity(self, track_id: str, owners: Sequence[str]) -> list[Known]:
-        """As `identities`, of the library's own id."""
+        """Return the same as `identities`, for the library's own id."""
         found = self._connection().execute(
-            "SELECT id, owner, identity FROM track "  # noqa: S608  marks alone
+            "SELECT id, owner, identity FROM track "  # noqa: S608  only marks
             f"WHERE id = ? AND identity IS NOT NULL AND owner IN ({_marks(owners)})",
             [track_id, *owners],
         )
         return [(one, owner, identity_json.from_json(who)) for one, owner, who in found]
 
     def terms(self, kind: str) -> list[str]:
-        """What follows the beginning ``kind`` in the terms that it begins, ascending."""
+        """Return the rest of all terms that begin with ``kind``, ascending."""
         connection, found = self._connection(), [kind]
-        while True:  # from term to term by the index, however many tracks each has
+        while True:  # from term to term in the index, however many tracks each has
             next_one = "SELECT min(term) FROM term WHERE term > ? AND term < ?"
             (term,) = connection.execute(next_one, [found[-1], kind + LAST]).fetchone()
             if term is None:
@@ -219,9 +219,9 @@ class View:
             found.append(term)
 
     def track(self, track_id: str) -> tuple[LibraryTrack | None, int, str]:
-        """A track, its revision and the write that made it; no track where it was removed.
+        """Return a track, its revision and the write that made it; no track if it was removed.
 
-        Revision 0 is of a track that never was.
+        Revision 0 means that the track never existed.
         """
         found = self._connection().execute(
             "SELECT record, revision, write_id FROM track LEFT JOIN record USING(n) WHERE id = ?",
@@ -231,7 +231,7 @@ class View:
         return (None if record is None else unpack(record)), revision, write_id
 
     def of_term(self, term: str, owner: str) -> list[LibraryTrack]:
-        """The tracks of a term that this owner has, the oldest first."""
+        """Return the tracks of a term that this owner has, oldest first."""
         found = self._connection().execute(
             "SELECT record FROM term JOIN track USING(n) JOIN record USING(n) "
             "WHERE term = ? AND owner = ? ORDER BY id LIMIT ?",
@@ -240,7 +240,7 @@ class View:
         return [unpack(record) for (record,) in found]
 
     def named(self, artist: str, title: str, owners: Sequence[str]) -> list[Known]:
-        """Tracks of that artist and title, however they are spelt; the best first."""
+        """Return the tracks of that artist and title, however spelt, best first."""
         exact = self.identities(name_term(artist, title), owners)
         if exact:
             return exact
@@ -254,7 +254,7 @@ class View:
         found: dict[str, Known] = {}
         for query in queries:
             rows = self._connection().execute(
-                "SELECT id, owner, identity FROM track WHERE n IN "  # noqa: S608  marks alone
+                "SELECT id, owner, identity FROM track WHERE n IN "  # noqa: S608  only marks
                 f"(SELECT rowid FROM word WHERE word MATCH ? LIMIT {MAX_NAMED}) "
                 f"AND owner IN ({_marks(owners)})",
                 [query, *owners],
@@ -268,10 +268,10 @@ class View:
     def page(
         self, query: TrackQuery, owners: Sequence[str], limit: int, after: Position | None
     ) -> list[tuple[LibraryTrack, Position]]:
-        """Tracks that a query asks for, in its order, of those that come after a position."""
+        """Return the tracks that match a query and come after a position, in the query's order."""
         where, values = query.where()
         selects, bound = [], []
-        # Of each owner those with a value and those without, each in the order of an index, so
+        # For each owner those with a value and those without, each in the order of an index, so
         # that no more than some pages are sorted.
         for part, owner in product(query.parts(after), owners):
             terms = " AND ".join([*where, *part.terms, "identity IS NOT NULL", "owner = ?"])
@@ -282,7 +282,7 @@ class View:
             bound += [*values, *part.bound, owner, limit]
         way = "DESC" if query.sort.startswith("-") else "ASC"
         order = f"value IS NULL, value {way}, id {way}"
-        # One statement, so that no track goes between its place and its record.
+        # One statement, so that no track disappears between its place and its record.
         found = self._connection().execute(
             f"SELECT record, id, value FROM (SELECT * FROM ({' UNION ALL '.join(selects)}) "  # noqa: S608  as above
             f"ORDER BY {order} LIMIT ?) JOIN record USING(n) ORDER BY {order}",
@@ -291,18 +291,18 @@ class View:
         return [(unpack(record), Position(*place)) for record, *place in found]
 
     def with_vectors(self, owners: Sequence[str]) -> dict[str, int]:
-        """Of each model, how many tracks of these owners have its vector."""
+        """Return for each model how many tracks of these owners have its vector."""
         found = self._connection().execute(
-            "SELECT term, count(*) FROM term JOIN track USING(n) "  # noqa: S608  marks alone
+            "SELECT term, count(*) FROM term JOIN track USING(n) "  # noqa: S608  only marks
             f"WHERE term >= ? AND term < ? AND owner IN ({_marks(owners)}) GROUP BY term",
             [MODEL, MODEL + "\x7f", *owners],
         )
         return {term.removeprefix(MODEL): n for term, n in found}
 
     def sample(self, model: str, owners: Sequence[str], n: int) -> list[Outline]:
-        """Some tracks of these owners that have a model's vector; mostly the same every time.
+        """Return some tracks of these owners with a model's vector; mostly the same every time.
 
-        The end of an id is random, so that they are taken evenly from all.
+        The end of an id is random, so sorting by it samples evenly.
         """
         found = self._connection().execute(
             "SELECT id, identity, tempo, camelot, energy FROM term JOIN track USING(n) "  # noqa: S608
@@ -312,7 +312,7 @@ class View:
         return [Outline(one, identity_json.from_json(who), *rest) for one, who, *rest in found]
 
     def numbers(self, track_ids: Sequence[str]) -> list[int]:
-        """The view's own numbers of some tracks, in their order; 0 of those it never saw."""
+        """Return the view's own numbers of some tracks, in their order; 0 if it never saw one."""
         found = self._connection().execute(
             "SELECT coalesce(n, 0) FROM json_each(?) AS given LEFT JOIN track "
             "ON track.id = given.value ORDER BY given.key",
@@ -323,9 +323,9 @@ class View:
     def meeting(
         self, numbers: Sequence[int], query: TrackQuery, owners: Sequence[str], limit: int
     ) -> list[int]:
-        """The first of some tracks that a query asks for and these owners have, in their order."""
+        """Return the first of some tracks that match a query and these owners have, in order."""
         where, values = _asked(query, owners, one_by_one=True)
-        # An index of many tracks would be walked for each of these; they are read by their number.
+        # For each of these an index of many tracks would be walked; reading by number avoids that.
         found = self._connection().execute(
             "SELECT given.key, track.n FROM json_each(?) AS given "  # noqa: S608  as above
             f"CROSS JOIN track NOT INDEXED ON track.n = given.value WHERE {where} LIMIT ?",
@@ -334,11 +334,11 @@ class View:
         return [n for _, n in sorted(found)]
 
     def matching(self, query: TrackQuery, owners: Sequence[str]) -> NDArray[np.int64]:
-        """The numbers of the tracks that a query asks for and these owners have."""
+        """Return the numbers of the tracks that match a query and these owners have."""
         where, values = _asked(query, owners)
-        if query.names_terms:  # their tracks are fewer than the owners'
+        if query.names_terms:  # the terms' tracks are fewer than the owners'
             table, where = "track", where.replace(" owner IN", " +owner IN")
-        else:  # these hold all that is asked for; SQLite would take one that sorts, and read rows
+        else:  # these hold all fields; SQLite would choose a sorted one, and then read rows
             table = f"track INDEXED BY track_by_{'key' if query.keys else 'tempo'}"
         found = self._connection().execute(
             f"SELECT track.n FROM {table} WHERE {where}",  # noqa: S608  as above
@@ -352,7 +352,7 @@ class View:
             known = sqlite3.connect(
                 self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
             )
-            # The shared dataset is what lasts; a view that lost its end catches up.
+            # The shared dataset is the durable one; a view that lost its end catches up.
             known.execute("PRAGMA synchronous=NORMAL")
             self._threads.connection = known
             self._opened.append(known)
@@ -365,7 +365,7 @@ class View:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:  # of a full disk, above all
+        except sqlite3.OperationalError as error:  # mostly a full disk
             logger.warning("the view of the library cannot be written: %s", error)
             raise ServiceUnavailableError(AWAY, AWAY_S) from error
         finally:
@@ -392,8 +392,8 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
     is_there = row["identity"] is not None
     words = [normalise(row[name] or "") for name in ("artist", "title", "album")]
     name = f"{words[0]} {words[1]}" if is_there else None
-    # A dataset that was made before energies were told has no such column. A tempo of 0 is of a
-    # track without a beat, which is not slow.
+    # A dataset from before energies were stored has no such column. A tempo of 0 means a track
+    # without a beat, which is not slow.
     values = {"energy": None, **row, "name": name, "tempo": row["tempo"] or None}
     ((n,),) = connection.execute(_PUT_TRACK, values).fetchall()
     if is_there:
@@ -411,7 +411,7 @@ def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
 def _asked(
     query: TrackQuery, owners: Sequence[str], *, one_by_one: bool = False
 ) -> tuple[str, list[object]]:
-    """The condition for the tracks of a query that owners have, and its values."""
+    """Return the condition for a query's tracks that owners have, and its values."""
     terms, values = query.where(one_by_one=one_by_one)
     terms += ["identity IS NOT NULL", f"owner IN ({_marks(owners)})"]
     return " AND ".join(terms), [*values, *owners]

@@ -1,7 +1,7 @@
-"""Single changes of one moment, written together: the first waits for nobody.
+"""Writes single changes of the same moment together; the first does not wait for others.
 
-Invariant: what was looked up to decide on a change is still so when it is written, whoever else of
-this machine enters the same.
+Invariant: what was looked up to decide on a change still holds when it is written, whatever else
+on this machine enters the same.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _Waiting = tuple[Edit | Entry, "asyncio.Future[LibraryTrack | None]"]
 
 
 class LibraryWriter:
-    """Writes for the requests of one process."""
+    """Writes for all requests of one process."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -25,10 +25,10 @@ class LibraryWriter:
         self._writing: asyncio.Task[None] | None = None
 
     async def write(self, change: Edit | Entry) -> LibraryTrack | None:
-        """Make a change; give the track as it is then.
+        """Make a change; return the changed track.
 
         Raises:
-            LibraryBusyError: Others were always faster.
+            LibraryBusyError: Others kept changing the track first.
         """
         answer: asyncio.Future[LibraryTrack | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((change, answer))
@@ -47,7 +47,7 @@ class LibraryWriter:
             self._writing = None
 
     def _n_apart(self) -> int:
-        """Count the changes, from the first, of which none has to see another one written."""
+        """Count the leading changes of which none depends on another being written first."""
         names = set[tuple[str, str]]()
         has_edit = False
         for n, (change, _) in enumerate(self._waiting[:MAX_TOGETHER]):
