@@ -1,6 +1,6 @@
-"""Which checkpoint serves which role: the operator's choice, and a swap on its way to become one.
+"""Which checkpoint serves which role: the operator's choice, and a swap that is to change it.
 
-Invariant: a choice is made in one write, after every replica holds the new checkpoint ready; a
+Invariant: a choice is made in one write, after every replica has the new checkpoint ready; a
 proposal by itself changes no answer.
 """
 
@@ -12,23 +12,23 @@ from typing import Protocol
 
 POLL_S = 1.0
 SWAP_POLL_S = 0.2
-"""How often everybody reads the choice, and while a swap is under way."""
+"""How often all processes read the choice: usually, and while a swap is in progress."""
 
 
 def models_name(models: Mapping[str, str]) -> str:
-    """Return a short name of a set of checkpoints, role to ids, for cache keys."""
+    """Return a short name for a set of checkpoints, role to ids, for cache keys."""
     text = json.dumps(dict(models), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A swap that replicas prepare for.
+    """A swap for which replicas prepare.
 
     Attributes:
-        role: Whose checkpoint is to change.
-        model_id: The new one; "" for the default.
-        token: Tells this swap from every other.
+        role: The role whose checkpoint is to change.
+        model_id: The new checkpoint; "" for the default.
+        token: Distinguishes this swap from every other.
     """
 
     role: str
@@ -38,7 +38,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the operator chose, by role, and the proposal under way; absent roles: the default."""
+    """What the operator chose, by role (the default if absent), and the current proposal."""
 
     chosen: Mapping[str, str] = field(default_factory=dict)
     proposal: Proposal | None = None
@@ -46,17 +46,17 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """What a replica says of itself, about once a second.
+    """What a replica reports about itself, about once a second.
 
     Attributes:
         replica: Its id.
-        deployment: Which deployment it belongs to.
-        serving: Role to the ids of the checkpoints that answer now, joined by ``+``.
-        ready_for: Token of the proposal whose checkpoints it holds ready; "" for none.
-        ready_ids: The ids of those, joined by ``+``.
-        error: Why it cannot follow the choice or the proposal; "" when it can.
-        knows: Token of the proposal that it has met, so that its error is about that one.
-        seen_s: When, in Unix seconds by the store's clock, which sets it.
+        deployment: The deployment that it belongs to.
+        serving: Role to the ids of the checkpoints that now answer, joined by ``+``.
+        ready_for: Token of the proposal whose checkpoints it has ready; "" for none.
+        ready_ids: The ids of these, joined by ``+``.
+        error: Why it cannot follow the choice or the proposal; "" if it can.
+        knows: Token of the proposal that it has seen, so that its error is about that one.
+        seen_s: Time of the report in Unix seconds, set by the store's clock.
     """
 
     replica: str
@@ -72,7 +72,7 @@ class ReplicaReport:
 class ModelChoicesPort(Protocol):
     """Where choice, proposal and reports are kept.
 
-    Every method raises ``ServiceUnavailableError`` while the ledger role is away.
+    Every method raises ``ServiceUnavailableError`` while the ledger role is unavailable.
     """
 
     async def read(self) -> Choices:
@@ -80,25 +80,25 @@ class ModelChoicesPort(Protocol):
         ...
 
     async def report(self, report: ReplicaReport) -> None:
-        """Say what a replica serves."""
+        """Store what a replica serves."""
         ...
 
     async def reports(self) -> Sequence[ReplicaReport]:
-        """Return the reports of the replicas that live."""
+        """Return the reports of the live replicas."""
         ...
 
     async def propose(self, proposal: Proposal, ttl_s: float) -> bool:
-        """Ask all replicas to prepare; False while another proposal is under way."""
+        """Ask all replicas to prepare; return False if there is another proposal."""
         ...
 
     async def keep(self, proposal: Proposal, ttl_s: float) -> bool:
-        """Return the proposal more time; False when it has lapsed."""
+        """Extend the proposal's time; return False if it has lapsed."""
         ...
 
     async def withdraw(self, proposal: Proposal) -> None:
-        """Take the proposal back; replicas let go of what they prepared."""
+        """Withdraw the proposal; replicas release what they prepared."""
         ...
 
     async def choose(self, role: str, model_id: str) -> None:
-        """Make it the choice from now on; "" for the default."""
+        """Make a checkpoint the choice from now on; "" for the default."""
         ...

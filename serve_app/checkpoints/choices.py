@@ -1,7 +1,7 @@
 """The choice of checkpoints in the ledger role, where it survives every restart.
 
 Invariant: the choice is one hash that one command changes; proposal and reports are hints that
-lapse by themselves. Reports are dated by Redis, since the clocks of two nodes may differ.
+lapse by themselves. Redis dates the reports, since the clocks of two nodes may differ.
 """
 
 import json
@@ -13,7 +13,7 @@ from serve_app.store.client import Store
 from serve_app.store.keys import models_key
 
 ALIVE_S = 10.0
-"""A replica that has not reported for so long is dead, or not to be waited for."""
+"""A replica that has not reported for this long is dead, or not worth waiting for."""
 
 CHOICE, PROPOSAL, REPLICAS = models_key("choice"), models_key("proposal"), models_key("replicas")
 
@@ -27,8 +27,8 @@ class ModelChoices:
     async def read(self) -> Choices:
         """See `ModelChoicesPort`.
 
-        A proposal is withdrawn after it was chosen, so it is read first: whoever finds it gone
-        finds it chosen.
+        A proposal is withdrawn after it was chosen, so it is read first: a reader that finds it
+        gone finds it chosen.
         """
         raw, chosen = await self._store.batch([("GET", PROPOSAL), ("HGETALL", CHOICE)])
         return Choices(
@@ -42,7 +42,7 @@ class ModelChoices:
         await self._store.command("HSET", REPLICAS, report.replica, json.dumps(asdict(dated)))
 
     async def reports(self) -> Sequence[ReplicaReport]:
-        """See `ModelChoicesPort`; forgets the dead."""
+        """See `ModelChoicesPort`; removes dead replicas."""
         found = await self._store.command("HGETALL", REPLICAS)
         reports = [ReplicaReport(**json.loads(raw)) for raw in found.values()]
         oldest_s = await self._now_s() - ALIVE_S
@@ -76,7 +76,7 @@ class ModelChoices:
             await self._store.command("HDEL", CHOICE, role)
 
     async def _now_s(self) -> float:
-        """Return the time by the server that holds the reports: a cluster has many."""
+        """Return the time of the server that has the reports: a cluster has many servers."""
         return int(await self._store.run("now", [REPLICAS])) / 1000
 
 

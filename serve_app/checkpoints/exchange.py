@@ -1,7 +1,7 @@
-"""Exchange checkpoints under a running service: the new ones are loaded beside the old.
+"""Exchange checkpoints of a running service: the new ones are loaded next to the old.
 
 Invariant: there is always a complete set of checkpoints that answers; a request is answered by the
-set that it began with, and that set is let go when its last request is done.
+set that it began with, and that set is released when its last request is done.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ class _Loaded(Generic[T]):
 
 
 class Exchange(Generic[T]):
-    """What serves now, and what is held ready beside it.
+    """The set that serves now, and one kept ready next to it.
 
     Args:
-        load: Gives a warm set of networks for cards.
-        retire: Called with a set that nobody will ask any more; returns when its last request is
+        load: Returns a warm set of networks for cards.
+        retire: Called with a set that gets no more requests; returns when its last request is
             done.
-        release: Called, in a thread, when nothing refers to a set any more.
+        release: Called, in a thread, when nothing refers to a set any longer.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Exchange(Generic[T]):
         return dict(self._current.ids) if self._current else {}
 
     def holds(self, ids: Mapping[str, str]) -> bool:
-        """Return whether that set is ready, in use or beside."""
+        """Return whether that set is loaded, in use or ready."""
         loaded = (self._current, self._prepared)
         return any(one is not None and one.ids == ids for one in loaded)
 
     async def prepare(self, cards: Cards) -> None:
-        """Load a set beside the one in use, in place of any other that was beside.
+        """Load a set next to the one in use, in place of any other that was ready.
 
         Raises:
-            CheckpointError: A checkpoint is not here, or not what its card says.
+            CheckpointError: A checkpoint is missing here, or differs from its card.
         """
         self.discard()
         try:
@@ -86,7 +86,7 @@ class Exchange(Generic[T]):
         await asyncio.to_thread(freeze_loaded)
 
     def switch(self) -> None:
-        """Answer with the set beside from now on, and let the old one go."""
+        """Answer with the ready set from now on, and release the old one."""
         if self._prepared is None:
             raise RuntimeError("nothing was prepared")
         old, self._current, self._prepared = self._current, self._prepared, None
@@ -94,7 +94,7 @@ class Exchange(Generic[T]):
             self._let_go(old.networks)
 
     def discard(self) -> None:
-        """Let the set beside go."""
+        """Release the ready set."""
         discarded, self._prepared = self._prepared, None
         if discarded is not None:
             self._let_go(discarded.networks)
@@ -111,5 +111,5 @@ class Exchange(Generic[T]):
         task.get_loop().run_in_executor(None, self._collect)
 
     def _collect(self) -> None:
-        freeze_loaded()  # networks are full of cycles
+        freeze_loaded()  # networks contain many reference cycles
         self._release()

@@ -1,6 +1,6 @@
-"""Let a replica follow the operator's choice of checkpoints, and say how far it is.
+"""Let a replica follow the operator's choice of checkpoints, and report its progress.
 
-Invariant: a step never waits for a load, and a load that fails leaves what answers as it is.
+Invariant: a step never waits for a load, and a load that fails changes no answer.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 START_LIMIT_S = 60.0
 RETRY_S = 10.0
-"""Pause after a choice could not be loaded."""
+"""Pause after a choice failed to load."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loading:
-    """A set of checkpoints, role to ids, on its way."""
+    """A set of checkpoints, role to ids, that is being loaded."""
 
     ids: dict[str, str]
     task: asyncio.Task[None]
@@ -42,7 +42,7 @@ class _Loading:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A set that could not be loaded; ``retry_at_s`` is by the loop's clock."""
+    """A set that could not be loaded; ``retry_at_s`` is in the event loop's time."""
 
     ids: dict[str, str]
     message: str
@@ -50,13 +50,13 @@ class _Failure:
 
 
 class Follower(Generic[T]):
-    """Keeps one replica's checkpoints at the operator's choice, and reports what it serves.
+    """Keeps a replica's checkpoints at the operator's choice, and reports what it serves.
 
     Args:
         choices: Where the choice is kept.
-        cards: Gives the cards of every role for a choice; may refuse it with ``CardError``.
-        roles: Roles whose checkpoints this replica runs.
-        exchange: What it exchanges.
+        cards: Returns the cards of every role for a choice; may refuse it with ``CardError``.
+        roles: Roles of which this replica runs the checkpoints.
+        exchange: Exchanges its checkpoints.
         replica: The replica's id.
         deployment: Its deployment.
     """
@@ -85,15 +85,15 @@ class Follower(Generic[T]):
         """Load what is chosen, then follow; returns when the replica can answer.
 
         Raises:
-            CheckpointError: A checkpoint is not here, or not what its card says.
-            CardError: The cards cannot be had; or one that was chosen cannot, or its checkpoint.
-            ServiceUnavailableError: Nobody could say what is chosen.
+            CheckpointError: A checkpoint is missing here, or differs from its card.
+            CardError: The cards cannot be read; or a chosen one is missing, or its checkpoint.
+            ServiceUnavailableError: The choice could not be read.
         """
         try:
             cards = await self._first_choice()
             while not self._exchange.holds(ids_by_role(cards)):
                 await self._exchange.prepare(cards)
-                cards = await self._first_choice()  # a swap may have ended meanwhile
+                cards = await self._first_choice()  # a swap may have ended in the meantime
         except (CardError, CheckpointError) as error:
             told = str(error)
             of_choice = [role for role, model_id in self.chosen.items() if model_id in told]
@@ -105,7 +105,7 @@ class Follower(Generic[T]):
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         tasks = [self._task, self._loading.task if self._loading else None]
         for task in tasks:
             if task is not None:
@@ -139,12 +139,12 @@ class Follower(Generic[T]):
                     pause_s = SWAP_POLL_S
             except ServiceUnavailableError:
                 pass  # serve what is loaded
-            except Exception:  # a replica that follows no longer would keep its checkpoints forever
+            except Exception:  # otherwise the replica would keep its checkpoints forever
                 logger.exception("%s cannot follow the choice", self._deployment)
             await asyncio.sleep(pause_s)
 
     def step(self, choices: Choices) -> ReplicaReport:
-        """Take the next step towards the choice and the proposal, without waiting for any."""
+        """Take the next step towards the choice and the proposal, without waiting for either."""
         self.chosen = choices.chosen
         proposal = choices.proposal if self._concerns_me(choices.proposal) else None
         try:
@@ -182,7 +182,7 @@ class Follower(Generic[T]):
         return self._mine(wanted)
 
     def _ready_ids(self, chosen: Mapping[str, str], proposal: Proposal) -> str:
-        """Return what would serve the proposed role, if it is held ready."""
+        """Return the ids that would serve the proposed role, if they are ready."""
         try:
             ids = ids_by_role(self._wanted(chosen, proposal))
         except CardError:
@@ -190,7 +190,7 @@ class Follower(Generic[T]):
         return ids[proposal.role] if self._exchange.holds(ids) else ""
 
     def _reach(self, chosen: Mapping[str, str], proposal: Proposal | None) -> str:
-        """Switch to the choice if it is ready, else load what is missing; give what went wrong."""
+        """Switch to the choice if it is ready, else load what is missing; return any error."""
         if proposal is None:
             cards = self._mine(chosen)
             if not self._exchange.holds(ids_by_role(cards)):
@@ -198,22 +198,22 @@ class Follower(Generic[T]):
             self._switch_to(cards)
             self._stop_loading()
             self._exchange.discard()
-            self._failure = None  # the next swap tries afresh
+            self._failure = None  # the next swap starts afresh
             return ""
-        with contextlib.suppress(CardError):  # the swap may be the way out of a broken choice
+        with contextlib.suppress(CardError):  # the swap may be the way to fix a broken choice
             self._switch_to(self._mine(chosen))
         wanted = self._wanted(chosen, proposal)
         return "" if self._exchange.holds(ids_by_role(wanted)) else self._prepare(wanted)
 
     def _switch_to(self, cards: Cards) -> None:
-        """Answer with these checkpoints if they are held ready."""
+        """Answer with these checkpoints if they are ready."""
         ids = ids_by_role(cards)
         if ids != self._exchange.serving and self._exchange.holds(ids):
             self._exchange.switch()
             logger.info("%s serves %s", self._deployment, ids)
 
     def _prepare(self, cards: Cards) -> str:
-        """Start loading, or see how it goes."""
+        """Start loading unless it is in progress; return the error of a recent failure."""
         ids = ids_by_role(cards)
         if self._loading is not None and self._loading.ids == ids:
             return ""
@@ -229,7 +229,7 @@ class Follower(Generic[T]):
         try:
             await self._exchange.prepare(cards)
             self._failure = None
-        except Exception as error:  # whatever a checkpoint does, the old one goes on
+        except Exception as error:  # whatever a checkpoint does, the old one stays in use
             told = isinstance(error, CheckpointError | CardError)
             message = str(error) if told else f"{type(error).__name__}: {error}"
             logger.warning("cannot load %s", ids, exc_info=error)

@@ -1,7 +1,8 @@
-"""Keep what has been loaded out of garbage collections, so that they do not halt a replica.
+"""Keep what has been loaded out of garbage collections, so that they do not pause a replica.
 
-Python's full collection walks every object that imports and checkpoints have made, 70 ms and more
-during which no thread runs: long enough to hold up a whole batch, or all calls of an Api replica.
+Python's full collection visits every object that imports and checkpoints have made, for 70 ms or
+more, during which no thread runs: long enough to delay a whole batch, or all calls of an Api
+replica.
 """
 
 import gc
@@ -11,12 +12,12 @@ _freezing = Lock()
 
 
 def freeze_loaded() -> None:
-    """Free what is garbage now, and leave what remains out of all later collections.
+    """Free what is garbage now, and exclude what remains from all later collections.
 
-    To be called, in a thread, when something has been loaded that stays, and when something of it
-    has been let go: only this frees what was left out before.
+    Call it, in a thread, when something that stays has been loaded, and when part of it has been
+    released: only this frees what was excluded before.
     """
-    with _freezing:  # one must not leave out what another is about to free
+    with _freezing:  # one call must not exclude what another is about to free
         gc.unfreeze()
         gc.collect()
         gc.freeze()

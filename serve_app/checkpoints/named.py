@@ -1,4 +1,4 @@
-"""Which checkpoints there are, as callers see them, and which embeddings a request may name."""
+"""The available checkpoints, as callers see them, and the embeddings that a request may name."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class KnownModel:
     """A checkpoint that this service knows.
 
     Attributes:
-        in_use: Whether it answers where nobody names another.
+        in_use: Whether it answers if no other is named.
         may_be_named: Whether a request may name it for its embedding.
     """
 
@@ -26,14 +26,14 @@ class KnownModel:
 
 
 class NamedModels:
-    """Knows the cards, the choice, and the room for what is named beside it.
+    """Knows the cards, the choice, and the memory for further named models.
 
     Args:
-        cards: Gives all cards by id.
-        in_use: Gives role to the ids in use, joined by ``+``.
-        model_dir: Where checkpoints lie.
+        cards: Returns all cards by id.
+        in_use: Returns role to the ids in use, joined by ``+``.
+        model_dir: Where checkpoints are stored.
         licences: See `models.checkpoints.cards.choose_cards`.
-        room_bytes: Weights that named models may have; 0 where none may be named.
+        room_bytes: Bytes of weights that named models may have; 0 if none may be named.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class NamedModels:
         self._room_bytes = room_bytes
 
     def all(self) -> Iterator[KnownModel]:
-        """Yield every checkpoint that there is a card of."""
+        """Yield every checkpoint that has a card."""
         chosen = {one for ids in self._in_use().values() for one in ids.split("+")}
         for card in self._cards().values():
             yield KnownModel(card, card.model_id in chosen, self._may_be_named(card))
@@ -61,10 +61,10 @@ class NamedModels:
         return self._in_use().get(EMBEDDING, "")
 
     def check(self, model_id: str) -> None:
-        """Refuse what is no embedding that may be named.
+        """Refuse an id that is not an embedding a request may name.
 
         Raises:
-            BadRequestError: It is none, or cannot be had here; the message tells which can.
+            BadRequestError: It is not one, or is unavailable here; the message lists valid ones.
         """
         able = [known.card.model_id for known in self.all() if known.may_be_named]
         if model_id not in able:
@@ -76,10 +76,10 @@ class NamedModels:
             )
 
     def text_model(self, model_id: str | None) -> str:
-        """Return the id of the embedding with whose vectors words are compared.
+        """Return the id of the embedding whose vectors words are compared with.
 
         Raises:
-            BadRequestError: The one that is asked for, or in use, reads no text.
+            BadRequestError: The requested one, or the one in use, does not read text.
         """
         wanted = model_id or self.embedding()
         able = [
@@ -104,7 +104,7 @@ class NamedModels:
         return self._room_bytes > 0 and fits and self._is_usable(card)
 
     def _is_usable(self, card: ModelCard) -> bool:
-        """Whether it is an embedding that the licence policy lets in, and lies on this machine."""
+        """Whether it is an embedding that the licence policy allows and this machine has."""
         try:
             choose_cards(self._cards(), self._licences, {EMBEDDING: card.model_id})
         except CardError:

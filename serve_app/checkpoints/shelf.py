@@ -1,7 +1,7 @@
-"""Further checkpoints beside the chosen ones, for requests that name them.
+"""Checkpoints in addition to the chosen ones, for requests that name them.
 
-``serve.multiplexed`` counts models and lets the oldest go while requests still use it; here memory
-is counted, and what is in use stays until its last request is done.
+``serve.multiplexed`` counts models and unloads the oldest while requests still use it; here memory
+is counted, and a model in use stays until its last request is done.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ class _Kept(Generic[T]):
 
 
 class Shelf(Generic[K, T]):
-    """Loads what is named, once for all who ask at the same time; the least recently used goes.
+    """Loads named sets, once for all concurrent requests; the least recently used is released.
 
-    What has to go does so before the new one is loaded, so that both are never there at once. That
-    takes a size known beforehand: a name's own from its last load, else ``expected_bytes``. Where
-    that says nothing, or more than the budget, the new one is loaded first, and memory may for that
-    time exceed the budget by it.
+    A set is released before the new one is loaded, so that both are never in memory at once. That
+    needs a size known beforehand: the name's own from its last load, else ``expected_bytes``. If
+    that is unknown, or more than the budget, the new one is loaded first, and during that time
+    memory may exceed the budget by its size.
 
     Args:
-        load: Gives a warm set of networks for a name, and the bytes of its weights.
-        retire: Called with a set that nobody will ask any more; returns when its last request is
+        load: Returns a warm set of networks for a name, and the bytes of its weights.
+        retire: Called with a set that gets no more requests; returns when its last request is
             done.
-        budget_bytes: Weights that may be kept at the same time.
-        release: Called, in a thread, when nothing refers to a set any more.
-        expected_bytes: Gives about what ``load`` will say for a name; 0 for unknown.
+        budget_bytes: Bytes of weights that may be kept at the same time.
+        release: Called, in a thread, when nothing refers to a set any longer.
+        expected_bytes: Returns about the bytes that ``load`` will return for a name; 0 if unknown.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class Shelf(Generic[K, T]):
 
     @property
     def values(self) -> list[T]:
-        """The sets that are kept, the least recently used first."""
+        """The sets that are kept, least recently used first."""
         return [kept.value for kept in self._kept.values()]
 
     async def get(self, name: K) -> T:
-        """Return the set of a name; the caller begins its request before it awaits anything else.
+        """Return the set of a name; the caller must begin its request before any other await.
 
         Raises:
-            ShelfFullError: It alone is larger than the budget.
+            ShelfFullError: The set alone is larger than the budget.
             Exception: Whatever loading raised.
         """
         if name not in self._kept:
-            async with self._lock:  # one at a time, so that memory is counted right
+            async with self._lock:  # one at a time, so that memory is counted correctly
                 if name not in self._kept:
                     await self._add(name)
         self._kept.move_to_end(name)
@@ -115,7 +115,7 @@ class Shelf(Generic[K, T]):
             raise ShelfFullError(str(name), reason)
 
     def _make_room(self, size_bytes: int) -> list["asyncio.Task[None]"]:
-        """Let the least recently used go; each task ends when its memory is free."""
+        """Release the least recently used sets; each task ends when its memory is free."""
         leaving = []
         room = self._budget_bytes - size_bytes
         while sum(kept.size_bytes for kept in self._kept.values()) > room:
@@ -130,7 +130,7 @@ class Shelf(Generic[K, T]):
         return task
 
     async def _end(self, retiring: Coroutine[Any, Any, None]) -> None:
-        # Once it has ended, the coroutine no longer refers to the set, and nothing else does.
+        # Once it has ended, neither the coroutine nor anything else refers to the set.
         try:
             await retiring
         except Exception:
@@ -138,5 +138,5 @@ class Shelf(Generic[K, T]):
         await asyncio.to_thread(self._collect)
 
     def _collect(self) -> None:
-        freeze_loaded()  # networks are full of cycles
+        freeze_loaded()  # networks contain many reference cycles
         self._release()

@@ -1,8 +1,8 @@
 """Swap the checkpoint of a role in a running service: all replicas get ready, then all switch.
 
-Invariant: until every living replica of the role holds the new checkpoint ready, nothing changes,
-nor if none outlives the loading; whoever drives the swap may die at any moment, and then it either
-never happened or is complete.
+Invariant: until every live replica of the role has the new checkpoint ready, nothing changes, nor
+does it if no replica survives the loading. The process that drives the swap may die at any moment;
+the swap then either never happened or is complete.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from serve_app.checkpoints.choice import ModelChoicesPort, Proposal, ReplicaRepo
 PROPOSAL_TTL_S = 15.0
 POLL_S = 0.25
 NOTICE_S = 2.0
-"""Least time from proposal to choice: whoever names cached answers reads both once a second, and
-must know of the swap before the first answer of a new checkpoint."""
+"""Least time from proposal to choice: processes that name cached answers read both once a second,
+and must know of the swap before the first answer of a new checkpoint."""
 
 PREPARE_LIMIT_S = 1800.0
 """Compilation may take minutes."""
@@ -25,12 +25,12 @@ SWITCH_LIMIT_S = 60.0
 
 
 class SwapError(Exception):
-    """The swap was given up; the message says why. Nothing has changed unless it says so."""
+    """The swap was abandoned; the message says why. Nothing has changed unless it says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """How far one replica is: ``loading``, ``ready``, ``switched``."""
+    """How far a replica is: ``loading``, ``ready``, ``switched``."""
 
     replica: ReplicaReport
     state: str
@@ -38,13 +38,13 @@ class ReplicaProgress:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """What a swap did.
+    """The result of a swap.
 
     Attributes:
-        replicas: How many answer with it; 0 when none runs, and the choice holds from the next
-            start.
-        before: The ids that answered, joined by ``+``; "" when none ran.
-        after: Those that answer now.
+        replicas: How many answer with the new checkpoint; 0 if none runs, and the choice applies
+            from the next start.
+        before: The ids that answered before, joined by ``+``; "" if none ran.
+        after: The ids that answer now.
     """
 
     replicas: int
@@ -67,15 +67,15 @@ async def swap(
 
     Args:
         choices: Where the choice is kept.
-        role: Whose checkpoint changes.
-        model_id: The new one, known to exist and to be allowed; "" for the default.
-        show: Told how far each replica is, whenever it looks.
+        role: The role whose checkpoint changes.
+        model_id: The new checkpoint, known to exist and to be allowed; "" for the default.
+        show: Called with the progress of each replica at every check.
         prepare_limit_s: Longest wait for all replicas to be ready.
         switch_limit_s: Longest wait for all replicas to answer with it.
 
     Raises:
-        SwapError: A replica cannot load it, or does not in time, or another swap is under way.
-        ServiceUnavailableError: The ledger is away.
+        SwapError: A replica cannot load it or not in time, or another swap is in progress.
+        ServiceUnavailableError: The ledger is unavailable.
     """
     proposal = Proposal(role, model_id, secrets.token_hex(8))
     if not await choices.propose(proposal, PROPOSAL_TTL_S):
@@ -86,7 +86,7 @@ async def swap(
         before = await choices.reports()
         after = await _prepare(choices, proposal, show, prepare_limit_s)
         await choices.choose(role, model_id)
-        # Names in cache keys change when the proposal ends: after every answer has.
+        # Names in cache keys change when the proposal ends, and so after every answer has.
         n = await _switched(choices, proposal, after, show, switch_limit_s) if after else 0
     finally:
         await choices.withdraw(proposal)
@@ -107,7 +107,7 @@ def _ids(of_replicas: Sequence[str]) -> str:
 async def _prepare(
     choices: ModelChoicesPort, proposal: Proposal, show: Show, limit_s: float
 ) -> str:
-    """Wait until all are ready; give the ids that they will answer with, "" if there is none."""
+    """Wait until all are ready; return the ids that they will answer with, "" if none runs."""
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     give_up_s = begun_s + limit_s
@@ -117,7 +117,7 @@ async def _prepare(
             raise SwapError("the proposal has lapsed; nothing was changed")
         replicas = affected(await choices.reports(), proposal.role)
         seen.update(report.replica for report in replicas)
-        if seen and not replicas:  # a checkpoint may have killed them, and would at each start
+        if seen and not replicas:  # a checkpoint may have killed them, and would at every start
             ended = ", ".join(sorted(seen))
             raise SwapError(f"every replica ended while it loaded: {ended}; nothing was changed")
         loading = [report for report in replicas if report.ready_for != proposal.token]
@@ -148,7 +148,7 @@ def _agreed(ids: set[str]) -> str:
 async def _switched(
     choices: ModelChoicesPort, proposal: Proposal, ids: str, show: Show, limit_s: float
 ) -> int:
-    """Wait until all answer with ``ids``; give how many they are."""
+    """Wait until all answer with ``ids``; return how many they are."""
     role = proposal.role
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + limit_s

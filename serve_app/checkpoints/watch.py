@@ -1,4 +1,4 @@
-"""Know which checkpoints are chosen, in a process that runs none of them."""
+"""Watches which checkpoints are chosen, in a process that runs none of them."""
 
 import asyncio
 import logging
@@ -18,18 +18,18 @@ SETTLE_S = 10.0
 
 
 class ChoiceWatch:
-    """Reads the choice about once a second, in a thread of its own.
+    """Reads the choice about once a second, in its own thread.
 
-    Invariant: `name` costs nothing. It changes when a swap has ended, so that what it names are the
-    checkpoints that answer; it is known before the first request if the ledger can be reached.
+    Invariant: reading `name` costs nothing. It changes when a swap has ended, so that it always
+    names checkpoints that answer; it is known before the first request if the ledger is reachable.
     """
 
     def __init__(self, ledger_url: str, models: Mapping[str, str]) -> None:
         """Start watching.
 
         Args:
-            ledger_url: The ledger role, which knows the choice.
-            models: Role to ids in use where nothing is chosen.
+            ledger_url: The ledger role, which has the choice.
+            models: Role to ids in use if nothing is chosen.
         """
         self._url = ledger_url
         self._default = dict(models)
@@ -49,7 +49,7 @@ class ChoiceWatch:
         return self._models
 
     def is_settled(self) -> bool:
-        """Return whether every replica surely answers with the checkpoints that `name` names."""
+        """Return whether every replica certainly answers with the checkpoints in `name`."""
         return time.monotonic() >= self._unsettled_until
 
     def _run(self) -> None:
@@ -64,7 +64,7 @@ class ChoiceWatch:
             except ServiceUnavailableError:
                 await asyncio.sleep(pause_s)
                 continue
-            except Exception:  # the name must not stay behind the next swap
+            except Exception:  # the name must not miss the next swap
                 logger.exception("the choice of checkpoints cannot be read")
                 await asyncio.sleep(pause_s)
                 continue
