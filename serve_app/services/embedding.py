@@ -1,4 +1,4 @@
-"""Returns only the vectors of files, many in one request.
+"""Returns the vectors of many files in one request, and nothing else of them.
 
 Invariant: a request takes a working place only once all its files have arrived. The price of all
 is held before any is analysed, and only those that got a vector are charged. A fault of one file is

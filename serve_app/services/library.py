@@ -149,7 +149,7 @@ class LibraryService:
         """
         for file in self.get(caller, track_id).files:
             if file.place is Place.PATH and file.missing_since is None:
-                with suppress(OSError):  # gone meanwhile, or in a bucket
+                with suppress(OSError):  # deleted since, or in a bucket
                     cover = await asyncio.to_thread(read_cover, FilePath(file.location))
                     if cover is not None:
                         return cover
@@ -239,13 +239,13 @@ class LibraryService:
     async def add(
         self, caller: Caller, identity: TrackIdentity, tags: Sequence[str], file: TrackFile
     ) -> tuple[LibraryTrack, bool]:
-        """Add a track, or extend the account's own track that it is with a file and identity.
+        """Add a track; if the account already has it, add the file and what is known of it.
 
         Returns:
             The track, and whether it is new.
 
         Raises:
-            LibraryClosedError: The operator alone adds tracks.
+            LibraryClosedError: Only the operator adds tracks.
         """
         self.check_open()
         sources = dict.fromkeys(identity.said(), BY_OWNER)
@@ -282,7 +282,7 @@ class LibraryService:
 
         Raises:
             BadRequestError: It is not such a document, or is of another recording.
-            LibraryClosedError: The operator alone adds tracks.
+            LibraryClosedError: Only the operator adds tracks.
         """
         measured = identity_in(document)
         if measured is None or (measured.tempo is None and measured.key is None):
@@ -311,7 +311,7 @@ class LibraryService:
         """Refuse if accounts may not add tracks.
 
         Raises:
-            LibraryClosedError: The operator alone adds tracks.
+            LibraryClosedError: Only the operator adds tracks.
         """
         if self._adding == "operator":
             raise LibraryClosedError(CLOSED)

@@ -20,7 +20,7 @@ from serve_app.library.track import OPERATOR, LibraryTrack, ServerItem
 from serve_app.providers.subsonic import Song
 
 MAX_DIFFERENCE_S = 2.0
-"""Of durations: servers report whole seconds, and some count an encoder's padding."""
+"""Difference of durations: servers report whole seconds, and some count an encoder's padding."""
 
 SAME_FOLDERS = 2
 """Parts at the end of two paths that must agree: the file and its folder. The folders above are

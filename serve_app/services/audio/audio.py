@@ -55,7 +55,7 @@ class Audio(Protocol):
         Raises:
             PayloadTooLargeError: Larger than the tier's upload size.
             AssetNotFoundError: The asset expired, never existed, or is another owner's.
-            UrlFetchError: The address gives no audio.
+            UrlFetchError: The address returns no audio.
             BadRequestError: There are no bytes.
         """
         ...

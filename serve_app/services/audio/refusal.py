@@ -21,7 +21,7 @@ def accept(found: T | Refusal) -> T:
 
     Raises:
         UnprocessableAudioError: It was refused.
-        UrlFetchError: Its URL gave no audio.
+        UrlFetchError: Its URL returned no audio.
     """
     if isinstance(found, Refusal):
         if found.code == UrlFetchError.code:

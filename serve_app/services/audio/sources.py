@@ -35,7 +35,7 @@ class SourceFetcher:
 
         Raises:
             UndecodableAudioError: The object or file is gone.
-            UrlFetchError: The URL gives no audio.
+            UrlFetchError: The URL returns no audio.
             ValueError: The source is simulated and has no bytes.
         """
         match source:

@@ -1,1 +1,1 @@
-"""Who a recording is: earlier answers, the cascade of recognisers, enrichment."""
+"""Identification of recordings: earlier answers, the cascade of recognisers, enrichment."""

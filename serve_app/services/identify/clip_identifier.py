@@ -41,7 +41,7 @@ class ClipIdentifier:
         measure: MeasureClip,
         at_once: int = AT_ONCE,
     ) -> None:
-        """Take the parts.
+        """Use these parts.
 
         Args:
             objects: Where recordings are stored.

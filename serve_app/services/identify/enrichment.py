@@ -1,7 +1,7 @@
 """Adds what other sources know to an identified track: identifiers, release facts, tempo and key.
 
-Everything is optional. A source that is down, slow or has no answer leaves its fields unset; the
-enrichment itself never fails and never exceeds its time budget.
+Everything is optional. A source that is down or slow, or has no answer, leaves its fields as they
+are; the enrichment itself never fails and never exceeds its time budget.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class EnrichmentService:
         cached_measure: CachedMeasure | None = None,
         budget_s: float = BUDGET_S,
     ) -> None:
-        """Take the sources.
+        """Use these sources.
 
         Args:
             resolver: The catalog and identity providers.

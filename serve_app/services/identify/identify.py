@@ -65,7 +65,7 @@ class IdentifyService:
         prices: Prices,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
-        """Take the parts; without ``answers`` nothing is remembered, and every request is new."""
+        """Use these parts; without ``answers`` nothing is remembered, and every request is new."""
         # The tier limits an owner's identifications across all processes.
         self._gate = Gate(max_in_flight, of_one=max_in_flight)
         self._backend = backend

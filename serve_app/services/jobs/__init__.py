@@ -1,1 +1,1 @@
-"""Analysis jobs: taken in on one side, run to their end on the other."""
+"""Analysis jobs: accepted on one side, run to completion on the other."""

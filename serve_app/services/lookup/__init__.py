@@ -1,1 +1,1 @@
-"""Look-ups: who a track is, whether its features are known, and their computation if not."""
+"""Look-ups: who a track is, whether its features are known, and computing them if not."""

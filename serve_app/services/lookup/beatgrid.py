@@ -29,7 +29,7 @@ class BeatGrid:
 
 
 def verified_grid(identity: TrackIdentity) -> BeatGrid | None:
-    """Return the grid that the catalog vouches for, if it has a complete one."""
+    """Return the verified grid of the catalog, if it has a complete one."""
     if not identity.is_verified or identity.tempo is None or not identity.beats:
         return None
     downbeats = list(identity.downbeats)

@@ -76,7 +76,7 @@ class LookupService:
         tiers: Tiers,
         prices: Prices,
     ) -> None:
-        """Take the parts.
+        """Use these parts.
 
         Args:
             resolver: Finds out which track is meant.
@@ -151,7 +151,7 @@ class LookupService:
 
         Raises:
             TrackNotFoundError: There is no such track, or no audio to compute from.
-            TierRequiredError: The track is not known yet, and the tier includes no computing.
+            TierRequiredError: The track is not known yet, and the tier excludes computing.
             InsufficientCreditsError: The balance does not cover the cost.
             ServiceUnavailableError: Not computed in time; nothing was charged, ask again.
         """

@@ -1,1 +1,1 @@
-"""Bring files into the library: what is new is analysed once, what is known is followed."""
+"""Bring files into the library: new ones are analysed once, known ones are followed."""

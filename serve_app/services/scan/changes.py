@@ -61,7 +61,7 @@ class FileOf:
         return put
 
     def _knows_no_better(self, track: LibraryTrack) -> bool:
-        """Whether the file only moved, or is named by its file name but the track by tags."""
+        """Whether it only moved, or its title is a file name while the track's is from tags."""
         title, known = self.named.sources.get("title"), track.sources.get("title")
         before = (file for file in track.files if file.location in self.replaces)
         has_moved = self.file.content_sha256 in {file.content_sha256 for file in before}

@@ -180,7 +180,7 @@ def _with_level(one: Taken, twin: LibraryTrack | None) -> TrackFile:
 def _may_be_one(
     one: Taken, sound: NDArray[np.float32], other: Taken, its_sound: NDArray[np.float32]
 ) -> bool:
-    """Whether two files may be of one track, so that the first must be written first."""
+    """Whether two files may be of one track, so that they must be written one after another."""
     digests = {one.file.content_sha256, one.file.audio_sha256} - {None}
     if digests & {other.file.content_sha256, other.file.audio_sha256}:
         return True

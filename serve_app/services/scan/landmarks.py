@@ -85,7 +85,7 @@ class LandmarkIndex:
                 self._waiting.pop(key, None)
 
     def finish(self) -> None:
-        """Write what was put to the index; running services see it within a second.
+        """Write the added tracks to the index; running services see it within a second.
 
         Raises:
             IndexBusyError: Another process has been writing it for `PATIENCE_S`.

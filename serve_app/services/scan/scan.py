@@ -268,7 +268,7 @@ class Scan:
     async def _follow_gone(
         self, place: Place, listed: Sequence[Found | Trouble], seen: Collection[str]
     ) -> None:
-        """Mark or remove files missing from a place, unless part of it could not be listed."""
+        """Mark or remove files missing from a place, except below what could not be listed."""
         lost = await asyncio.to_thread(gone_from, self._library, place, listed, seen)
         if not self._forget:
             lost = [one for one in lost if one.has_another_path or one.file.missing_since is None]
@@ -379,7 +379,7 @@ def gone_from(
 def without_audio(
     place: Place, listed: Sequence[Found | Trouble], lost: Sequence[Gone], *, forget: bool
 ) -> Trouble | None:
-    """Return what is wrong with a place without audio, unless the user said it was deleted."""
+    """Return what is wrong with a place without audio, unless it was said to be deleted."""
     if any(isinstance(one, Found) for one in listed) or (lost and forget):
         return None
     if lost:

@@ -1,1 +1,1 @@
-"""Music that sounds alike: nearest tracks of the library, and ways from one track to another."""
+"""Music that sounds alike: nearest tracks of the library, and paths from one track to another."""

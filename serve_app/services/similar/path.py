@@ -96,7 +96,7 @@ def aside(one: Neighbour, straight: np.ndarray) -> float:
 
 
 def waypoints(start: np.ndarray, end: np.ndarray, n: int) -> list[np.ndarray]:
-    """Return the ``n - 2`` points that divide the great circle of two unit vectors evenly."""
+    """Return the ``n - 2`` points that divide the great circle between two unit vectors evenly."""
     angle = math.acos(float(np.clip(start @ end, -1.0, 1.0)))
     points = []
     for number in range(1, n - 1):

@@ -1,1 +1,1 @@
-"""What test keys get: answers that depend on the input alone; nothing is asked or computed."""
+"""What test keys get: answers that depend only on the input; nothing is queried or computed."""
