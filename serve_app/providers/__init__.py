@@ -1,1 +1,1 @@
-"""Who knows tracks: the local catalog, and the outside providers of identities and audio."""
+"""Sources about tracks: the local catalog, and outside providers of identities and audio."""

@@ -258,7 +258,7 @@ def _wait_for_merges(
     def wait() -> None:
         try:
             writer.wait_merging_threads()
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of any
+        except BaseException as error:  # noqa: BLE001 - the waiting thread must get any
             ended.set_exception(error)
         else:
             ended.set_result(None)

@@ -158,7 +158,7 @@ class FingerprintIndex:
         return sum(segment.size_bytes for segment, _ in self._segments)
 
     def keys(self) -> set[str]:
-        """The keys of all tracks that can be found."""
+        """Return the keys of all tracks that can be found."""
         return {
             key
             for segment, dropped in self._segments

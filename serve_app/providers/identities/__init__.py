@@ -1,1 +1,1 @@
-"""Who knows tracks by id or name, and the resolver that asks them."""
+"""Providers that know tracks by id or name, and the resolver that asks them."""

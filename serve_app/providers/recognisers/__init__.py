@@ -1,1 +1,1 @@
-"""Who recognises recordings, and what is known of the releases they are on."""
+"""Services that recognise recordings, and sources about the releases they are on."""

@@ -1,1 +1,1 @@
-"""What the tags of an audio file say of it."""
+"""Reads the tags of an audio file."""

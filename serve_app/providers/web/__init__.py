@@ -1,1 +1,1 @@
-"""The way to the web: guarded addresses, limits, time-outs, typed bodies."""
+"""Outgoing requests: guarded addresses, limits, time-outs, typed bodies."""
