@@ -69,7 +69,7 @@ def normalise(text: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def normalise_title(title: str) -> str:
-    """Normalise without featured artists and edition tags; version words stay."""
+    """Apply `normalise`, without featured artists and edition tags; version words stay."""
     plain = _without_featured(title[:MAX_TEXT])
     plain = _BRACKETED.sub(lambda tag: "" if _is_edition(tag[1]) else f" {tag[1]} ", plain)
     dashed = _DASHED_TAG.search(plain)
@@ -89,7 +89,7 @@ def _without_featured(name: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def normalise_artist(artist: str) -> str:
-    """Normalise without featured artists and a leading article."""
+    """Apply `normalise`, without featured artists and a leading article."""
     plain = normalise(_without_featured(artist[:MAX_TEXT])) or normalise(artist)
     return plain.removeprefix("the ") or plain
 
