@@ -1,1 +1,1 @@
-"""Credits and jobs: one script holds the credits and writes the job, so they live together."""
+"""Credits and jobs, together because one script both holds the credits and writes the job."""

@@ -1,4 +1,4 @@
-"""What is open in the ledger, over all shards: holds, jobs, and journal that is not archived."""
+"""What is open in the ledger, over all shards: holds, jobs, and unarchived journal calls."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,9 @@ class Census:
 
     Attributes:
         holds: Open holds.
-        overdue_s: How long ago the hold should have ended that is longest over its deadline.
+        overdue_s: How far the most overdue hold is past its deadline.
         jobs: Jobs that have not ended.
-        unexported_s: Age of the oldest call in the journal that is not in the archive.
+        unexported_s: Age of the oldest call of the journal that is not in the archive.
     """
 
     holds: int
@@ -27,7 +27,7 @@ async def take_census(store: Store) -> Census:
     """Look at every shard.
 
     Raises:
-        ServiceUnavailableError: The ledger is away.
+        ServiceUnavailableError: The ledger is unavailable.
     """
     keys, now_ms = store.keys, await store.now_ms()
     tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
@@ -52,5 +52,5 @@ async def take_census(store: Store) -> Census:
 
 
 def first_score(found: list[Any]) -> float:
-    """Read the score of the only member that Redis gave ``WITHSCORES``, in either protocol."""
+    """Read the score of the only member in a ``WITHSCORES`` reply, in either protocol."""
     return float(found[0][1] if isinstance(found[0], list | tuple) else found[1])

@@ -1,4 +1,4 @@
-"""A second clock beside the server's: no month begins far before its time.
+"""A second clock next to the server's, so that no month begins far before its time.
 
 Invariant: once the keeper has run, no account enters a month more than ``LEAD_MS`` before it begins
 by the keeper's clock.
@@ -9,19 +9,19 @@ import time
 from serve_app.store.client import Store
 
 LEAD_MS = 3_600_000
-"""How far the server may be ahead; also how long months begin without a keeper."""
+"""How far the server's clock may be ahead; also how long months still begin without a keeper."""
 
 
 async def confirm_clock(store: Store, here_ms: int | None = None) -> None:
-    """Tell every shard how late it may be by this machine's clock; call it every minute.
+    """Set, by this machine's clock, the latest time that each shard may assume; run every minute.
 
     Args:
         store: The ledger role.
-        here_ms: Stands in for this machine's clock.
+        here_ms: Time to use instead of this machine's clock.
 
     Raises:
         RuntimeError: The server is further ahead; no new month begins until its clock is set.
-        ServiceUnavailableError: The ledger is away.
+        ServiceUnavailableError: The ledger is unavailable.
     """
     keys, now_ms = store.keys, int(time.time() * 1000) if here_ms is None else here_ms
     tags = [keys.shard_tag(shard) for shard in range(keys.shards)]

@@ -1,10 +1,10 @@
 """Ended holds: kept for two days, so that a late retry still finds what it did, then forgotten.
 
-Invariant: a hold's record goes together with its place in the list, and never before its time.
+Invariant: a hold's record is deleted together with its place in the list, never before its time.
 
-A time to live would cost each charge a command of its own and each look-up a second table. Instead
-whatever leaves the journal adds a batch to its shard's list ``cr:{cNN}:e``: the time, and the holds
-that one call had ended.
+A time to live would cost an extra command for each charge and a second table for each look-up.
+Instead, each call that leaves the journal adds a batch to its shard's list ``cr:{cNN}:e``: the
+time, and the holds that the call had ended.
 """
 
 from serve_app.store.client import Store
@@ -12,7 +12,7 @@ from serve_app.store.keys import split_member
 
 KEPT_MS = 48 * 3600 * 1000
 READ_AT_ONCE = 50
-"""Batches of one call; each names up to 256 holds."""
+"""Batches read in one call; each names up to 256 holds."""
 
 HOLDS_AT_ONCE = 1000
 
@@ -21,10 +21,10 @@ async def forget_ended(store: Store) -> int:
     """Delete the records of holds that ended two days ago; call it every few seconds.
 
     Returns:
-        How many there were.
+        How many were deleted.
 
     Raises:
-        ServiceUnavailableError: The ledger is away.
+        ServiceUnavailableError: The ledger is unavailable.
     """
     keys = store.keys
     until = await store.now_ms() - KEPT_MS
@@ -40,7 +40,7 @@ async def forget_ended(store: Store) -> int:
 
 
 def ended_at(batch: bytes) -> int:
-    """Return the Unix milliseconds of a batch."""
+    """Return the time of a batch in Unix milliseconds."""
     return int(batch.partition(b" ")[0])
 
 

@@ -1,7 +1,7 @@
-"""Operations on holds travel together: while one call is under way, the next ones gather.
+"""Sends operations on holds in batches: while one call is under way, the next ones gather.
 
-Invariant: each operation gets its own answer or error within its own time. There is no timer: an
-operation that finds nothing under way leaves in the same turn of the event loop.
+Invariant: each operation gets its own answer or error within its own time limit. There is no timer:
+an operation that finds no call under way is sent in the same turn of the event loop.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from serve_app.store.in_time import InTime
 from serve_app.store.keys import join_member
 
 MOST_OPERATIONS = 256
-"""Longest list of one call; it keeps the server from others for about two milliseconds."""
+"""Longest list of one call; such a call blocks the server for about two milliseconds."""
 
 RESERVE, COMMIT, VOID, REAP, HIT = b"r", b"c", b"v", b"x", b"h"
 LAYOUT = (
@@ -23,14 +23,14 @@ LAYOUT = (
     *(("amount", "d"), ("term", "d"), ("monthly", "d"), ("floor", "d"), ("price", "d")),
     *(("member", "s"), ("fingerprint", "s")),
 )
-"""A packed operation as ``lua/hold_operations.lua`` reads it; ``s`` is text up to a zero byte."""
+"""A packed operation as ``lua/hold_operations.lua`` reads it; ``s`` is zero-terminated text."""
 
 NUMBERS = struct.Struct("<" + "".join(kind for _, kind in LAYOUT if kind != "s"))
 
 
 @dataclass(frozen=True, slots=True)
 class HoldOperation:
-    """One operation; ``lua/hold_operations.lua`` says what each command makes of the fields."""
+    """One operation; ``lua/hold_operations.lua`` says what the fields mean for each command."""
 
     command: bytes
     account: str
@@ -43,7 +43,7 @@ class HoldOperation:
     fingerprint: str = ""
 
     def packed(self, account: int, hold: int) -> bytes:
-        """Write the operation for the script, with the places of account and hold, from 1."""
+        """Pack the operation for the script; the places of account and hold count from 1."""
         numbers = (self.amount, self.term, self.monthly, self.floor, self.price)
         text = f"{join_member(self.account, self.hold_id)}\0{self.fingerprint}\0"
         return NUMBERS.pack(self.command, account, hold, *numbers) + text.encode()
@@ -54,7 +54,7 @@ Waiting = list[tuple[HoldOperation, "asyncio.Future[Answer]"]]
 
 
 class HoldOperations:
-    """Sends operations, one call at a time: on a cluster one per shard."""
+    """Sends operations, one call at a time, or one per shard on a cluster."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -63,7 +63,7 @@ class HoldOperations:
         self._trips: dict[str, asyncio.Task[None]] = {}
 
     async def do(self, operation: HoldOperation) -> Answer:
-        """Carry out one operation; give its answer and the packed account after its call.
+        """Carry out one operation; return its answer and the packed account after its call.
 
         Raises:
             ServiceUnavailableError: No answer in time; it may have been carried out.
@@ -78,7 +78,7 @@ class HoldOperations:
         return await self._store.guard(answer)
 
     def _leave(self, group: str) -> None:
-        # Whose caller has gone, or has run out of time, is not sent.
+        # Operations whose caller has gone or has run out of time are not sent.
         waiting = [pair for pair in self._waiting.pop(group, []) if not pair[1].done()]
         if waiting[MOST_OPERATIONS:]:
             self._waiting[group] = waiting[MOST_OPERATIONS:]
@@ -98,10 +98,10 @@ class HoldOperations:
                     answer.set_exception(error)
         finally:
             for _, answer in batch:
-                answer.cancel()  # only where the trip itself was cancelled: nobody else answers
+                answer.cancel()  # only if the trip itself was cancelled: nothing else answers then
             del self._trips[group]
             if group in self._waiting:
-                # After the callers that were just answered: what they send next goes along.
+                # After the callers that were just answered, to include what they send next.
                 asyncio.get_running_loop().call_soon(self._leave, group)
 
     async def _exchange(self, operations: list[HoldOperation]) -> list[Answer]:

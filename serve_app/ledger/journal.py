@@ -1,6 +1,6 @@
-"""The journal: reading and auditing it.
+"""Reads and audits the journal.
 
-Invariant: nothing leaves the stream before it was exported and folded into the base sums, so an
+Invariant: nothing leaves the stream before it is exported and folded into the base sums, so an
 audit always covers an account from its first entry.
 """
 
@@ -17,12 +17,12 @@ from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import SEPARATOR, split_member
 
 PAGE = 100
-"""Stream entries of one read; each holds up to a few hundred journal entries."""
+"""Stream entries per read; each holds up to a few hundred journal entries."""
 
 DELTAS = struct.Struct("<4d")
 LOST = "lost"
 OPENING = "opening"
-"""An archive that was begun anew begins with it: what an account's entries before come to."""
+"""First entry of a replacement archive: the sum of an account's entries up to then."""
 
 ENDINGS = frozenset({"commit", "void", "reap"})
 MARKS = frozenset({b"exported", b"reconciled", b"claimed"})
@@ -40,7 +40,7 @@ class Call:
     deadlines: dict[str, int] = field(default_factory=dict)
     topups: dict[str, dict[str, str]] = field(default_factory=dict)
     payments: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """What an opening knows of payments, oldest first: their text, and when (Unix ms)."""
+    """Payments that an opening lists, oldest first: their text and time (Unix ms)."""
     is_opening: bool = False
 
 
@@ -58,7 +58,7 @@ class Sums:
     twice: list[str] = field(default_factory=list)
 
     def add(self, entry: JournalEntry) -> None:
-        """Fold one entry in; what takes back lost ones counts in the archive alone."""
+        """Add one entry; one that takes back lost entries counts only in the archive."""
         if entry.kind == LOST:
             return
         if entry.number != self.number + 1:
@@ -78,7 +78,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A shard at one moment: what the journal says, balances and open holds by account."""
+    """A shard at one moment: journal sums, balances and open holds by account."""
 
     sums: dict[str, Sums]
     balances: dict[str, bytes | None]
@@ -121,12 +121,12 @@ def parse_call(call_id: str, fields: dict[bytes, bytes]) -> Call:
 
 
 def pairs_of(flat: list[bytes]) -> dict[bytes, bytes]:
-    """Make a mapping of names and values that stand in turn."""
+    """Make a mapping of alternating names and values."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def mapping_of(found: dict[bytes, bytes] | list[bytes]) -> dict[bytes, bytes]:
-    """Read what ``HGETALL`` gives, in either protocol."""
+    """Read a reply of ``HGETALL``, in either protocol."""
     return found if isinstance(found, dict) else pairs_of(found)
 
 
@@ -165,7 +165,7 @@ class Journal:
             after = f"({page[-1][0].decode()}"
 
     async def trim(self, tag: str, until: str) -> None:
-        """Drop a shard's calls up to one that is archived, into the sums."""
+        """Drop a shard's calls up to an archived one, after adding them to the sums."""
         keys = [self._store.keys.shard(tag, name) for name in ("j", "jb", "e")]
         while await self._store.run("journal_trim", keys, [until, PAGE]) == PAGE:
             pass
@@ -181,10 +181,10 @@ class Journal:
         ]
 
     async def audit(self, account: str | None = None) -> AuditReport:
-        """Check every invariant of one account, or of all, also while they are in use.
+        """Check every invariant of one account, or of all, even while they are in use.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         mismatches: list[Mismatch] = []
         accounts = entries = holds = 0
@@ -202,9 +202,9 @@ class Journal:
         return AuditReport(accounts, entries, holds, tuple(mismatches))
 
     async def _snapshot(self, tag: str) -> Snapshot:
-        """Read a shard, most of it ahead and the rest at one moment.
+        """Read a shard as of one moment, most of its journal before that.
 
-        Ahead of that moment the journal only grows at its end, unless it is trimmed: then, or when
+        Until that moment the journal only grows at its end, unless it is trimmed: then, or when
         an account appears, the shard is read again.
         """
         keys = self._store.keys
@@ -279,14 +279,14 @@ class Journal:
         return [Mismatch(account, rule, detail) for rule, is_kept, detail in rules if not is_kept]
 
     async def _held(self, account: str, open_holds: set[str]) -> tuple[int, list[str]]:
-        """Sum up holds, and name those that are indexed as open and are not."""
+        """Return the sum of the holds, and those that are indexed as open but are not open."""
         keys, total, strays = self._store.keys, 0, []
         due = keys.shard(keys.tag(account), "due")
         for hold_id in sorted(open_holds):
             packed = await self._store.command("GET", keys.hold(account, hold_id))
             state, cost = unpack_hold(packed) if packed is not None else ("absent", 0)
             total += cost
-            if state != "held":  # it may have ended since, which keeps its cost
+            if state != "held":  # it may have ended since; its record keeps the cost
                 name = f"{account}{SEPARATOR}{hold_id}"
                 if await self._store.command("ZSCORE", due, name) is not None:
                     strays.append(hold_id)

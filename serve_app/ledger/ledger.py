@@ -1,4 +1,4 @@
-"""Credits in Redis: holds that end exactly once, grants, packs, grace, look-up allowance.
+"""Credits in Redis: holds that end exactly once, grants, packs, grace and look-up allowance.
 
 Invariant: the balance of an account is the sum of its journal, and every id moves credits once.
 """
@@ -40,17 +40,17 @@ ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@~-]{0,199}")
 DEFAULT_HOLD_TTL_S = 300
 PAYMENT_ID_KEPT_MS = 400 * 24 * 3600 * 1000
 REAP_BATCH = 200
-# Below the client's time limit, so that the answer says what is missing.
+# Below the client's time limit, so that there is an answer that says what is missing.
 REPLICA_WAIT_MS = 500
 
 OverAllowance = Literal["charge", "reject"]
 
 
 def check_id(text: str) -> str:
-    """Return ``text`` if it may name an account, hold, job or payment.
+    """Return ``text`` if it is a valid id of an account, hold, job or payment.
 
     Raises:
-        ValueError: It may not.
+        ValueError: It is not.
     """
     if ID_PATTERN.fullmatch(text) is None:
         raise ValueError(f"ids must match {ID_PATTERN.pattern}, not {text!r}")
@@ -58,7 +58,7 @@ def check_id(text: str) -> str:
 
 
 def no_funds(cost: int, balance: Balance) -> InsufficientCreditsError:
-    """Say what was needed and what there is."""
+    """Return the error that says what was needed and what is available."""
     return InsufficientCreditsError(
         f"this needs {cost} credits and {balance.remaining} remain; "
         f"buy a pack, or wait for the monthly grant on {balance.period_ends:%Y-%m-%d} UTC"
@@ -81,10 +81,10 @@ class Ledger:
 
         Args:
             store: The ledger role.
-            tiers: Grants, graces and allowances.
-            over_allowance: What a cache hit beyond the allowance does.
-            hit_price: Credits of such a hit.
-            topup_replicas: Replicas that must have a payment before it is acknowledged.
+            tiers: The tiers' grants, graces and allowances.
+            over_allowance: What happens to a cache hit beyond the allowance.
+            hit_price: Credits that such a hit costs.
+            topup_replicas: Number of replicas that must have a payment before it is acknowledged.
         """
         self.store = store
         self._tiers = tiers
@@ -103,10 +103,10 @@ class Ledger:
         """Hold ``cost`` credits until commit, void, or ``ttl_s`` from now.
 
         Raises:
-            InsufficientCreditsError: Not covered; nothing was held.
+            InsufficientCreditsError: The credits do not suffice; nothing was held.
             HoldMismatchError: The id was used with another cost or fingerprint.
-            HoldClosedError: The hold of that id has already ended.
-            ServiceUnavailableError: The ledger is away; at worst a hold exists and will be reaped.
+            HoldClosedError: The hold with that id has already ended.
+            ServiceUnavailableError: The ledger is unavailable; a hold that was made is reaped.
         """
         account, tier = check_id(payer.account), self._tiers[payer.tier]
         answer, packed = await self._operations.do(
@@ -132,11 +132,11 @@ class Ledger:
         raise HoldMismatchError(f"hold {hold_id} exists with another cost or request")
 
     async def commit(self, account: str, hold_id: str, final_cost: int | None = None) -> Balance:
-        """Charge a hold: all of it, or ``final_cost`` with the rest given back.
+        """Charge a hold: all of it, or ``final_cost``, giving back the rest.
 
         Raises:
             HoldClosedError: It was voided, reaped, committed with another cost, or never existed.
-            ServiceUnavailableError: The ledger is away; the same call again settles it.
+            ServiceUnavailableError: The ledger is unavailable; the same call again settles it.
         """
         final = -1 if final_cost is None else final_cost
         return (await self._end(COMMIT, account, hold_id, final))[1]
@@ -145,8 +145,8 @@ class Ledger:
         """Commit a hold that others may commit too; its credits are 0 if one of them did before.
 
         Raises:
-            HoldClosedError: As `commit`.
-            ServiceUnavailableError: As `commit`.
+            HoldClosedError: As for `commit`.
+            ServiceUnavailableError: As for `commit`.
         """
         answer, balance = await self._end(COMMIT, account, hold_id, final_cost)
         charged = final_cost if answer == "OK" else 0
@@ -154,19 +154,19 @@ class Ledger:
         return Charge(charged, balance)
 
     async def void(self, account: str, hold_id: str) -> Balance:
-        """Return a hold back whole.
+        """Give a whole hold back.
 
         Raises:
             HoldClosedError: It was committed, reaped, or never existed.
-            ServiceUnavailableError: The ledger is away; the same call again settles it.
+            ServiceUnavailableError: The ledger is unavailable; the same call again settles it.
         """
         return (await self._end(VOID, account, hold_id))[1]
 
     async def hold_states(self, account: str, hold_ids: Sequence[str]) -> list[str | None]:
-        """Tell what holds are; None where there is none, or none any more.
+        """Return the states of holds; None for one that does not exist, or no longer does.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         names = [self.store.keys.hold(check_id(account), check_id(name)) for name in hold_ids]
         found = await self.store.command("MGET", *names)
@@ -185,7 +185,7 @@ class Ledger:
         raise HoldClosedError(hold_id, state or "missing")
 
     async def reap_due(self) -> int:
-        """Give back every hold whose deadline has passed; tell how many. Call it every second."""
+        """Give back holds whose deadline has passed; return how many. Call it every second."""
         keys, until = self.store.keys, await self.store.now_ms()
         found = await self.store.ask(
             [keys.shard(keys.shard_tag(shard), "due") for shard in range(keys.shards)],
@@ -199,7 +199,7 @@ class Ledger:
         return reaped
 
     async def reap(self, account: str, hold_id: str) -> bool:
-        """Return one hold back if its deadline has passed; a job's hold is left to its job."""
+        """Give one hold back if its deadline has passed; a job's hold is left to its job."""
         answer, _ = await self._operations.do(HoldOperation(REAP, account, hold_id))
         return answer == "OK"
 
@@ -209,14 +209,14 @@ class Ledger:
         """Count cache hits, and charge those beyond the monthly allowance.
 
         Args:
-            account: Who is charged.
+            account: Account to charge.
             tier: Name of its tier.
-            hits: How many.
-            hit_id: Makes it idempotent; of hits that cost nothing, for ten minutes.
+            hits: Number of hits.
+            hit_id: Makes the call idempotent; for ten minutes if the hits cost nothing.
 
         Raises:
-            InsufficientCreditsError: Over the allowance, and no credits (or charging is off).
-            ServiceUnavailableError: The ledger is away.
+            InsufficientCreditsError: Over the allowance, without credits or with charging off.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         row = self._tiers[tier]
         hit_id = check_id(hit_id or f"hit:{uuid.uuid4().hex}")
@@ -244,10 +244,10 @@ class Ledger:
         return Charge(int(credits), balance)
 
     async def balance(self, account: str, tier: str | None = None) -> Balance:
-        """Return the account as it is now; with ``tier``, its grant is brought up to date.
+        """Return the account's current balance; with ``tier``, bring its grant up to date first.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         keys = self.store.keys
         packed = await self.store.run(
@@ -258,7 +258,7 @@ class Ledger:
         return parse_balance(account, packed)
 
     async def repair_period(self, account: str) -> bool:
-        """Bring an account back from a month that has not begun; False if it is in none."""
+        """Bring an account back from a month that has not begun; False if it is not in one."""
         keys = self.store.keys
         names = [keys.balance(check_id(account)), keys.shard(keys.tag(account), "j")]
         return bool(await self.store.run("period_repair", names, [account]))
@@ -268,8 +268,8 @@ class Ledger:
 
         Raises:
             HoldMismatchError: The id was used for something else.
-            TooManyCreditsError: It is too large, or the account would hold too many.
-            ServiceUnavailableError: The ledger, or a replica it needs, is away; call again.
+            TooManyCreditsError: It is too large, or the account would hold too many credits.
+            ServiceUnavailableError: The ledger or a replica it needs is unavailable; call again.
         """
         return await self._credit("topup", account, payment_id, credits, "")
 
@@ -280,10 +280,10 @@ class Ledger:
     async def adjust(
         self, account: str, adjust_id: str, credits: int, operator: str, reason: str
     ) -> Balance:
-        """Correct an account by hand, up or down; who and why stand in the journal.
+        """Correct an account by hand, up or down; the journal says who did it and why.
 
         Raises:
-            InsufficientCreditsError: A correction downwards by more than there is.
+            InsufficientCreditsError: A downward correction by more than the account has.
         """
         why = json.dumps({"operator": operator, "reason": reason}, ensure_ascii=False)
         return await self._credit("adjust", account, adjust_id, credits, why)

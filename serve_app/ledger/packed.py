@@ -1,7 +1,7 @@
 """Accounts and holds as the scripts pack them.
 
 Invariant: names and order are those of ``lua/lib/ledger.lua`` and ``lua/lib/holds.lua``, whose
-texts the tests compare; what lies in Redis was written so and must stay readable.
+texts the tests compare; what is stored in Redis has this format and must stay readable.
 """
 
 import struct
@@ -32,7 +32,7 @@ class AccountState(NamedTuple):
 
 
 class HoldState(NamedTuple):
-    """A hold in its packed order; what it took of grant, packs and debt, and a job's or not."""
+    """A hold in its packed order: its parts of grant, packs, debt; ``job`` is 1 for a job's."""
 
     state: str
     cost: int
@@ -48,12 +48,12 @@ ACCOUNT = struct.Struct("<" + "d" * len(AccountState._fields))
 NO_ACCOUNT = ACCOUNT.pack(*[0] * 13, -1, 0)
 NO_PLAN = struct.pack("<d", 0)
 FORMAT_1_BYTES = ACCOUNT.size - len(NO_PLAN)
-"""Format 1 had no `has_plan`."""
+"""Size of format 1, which had no `has_plan`."""
 
 HOLD_COST = struct.Struct("<d")
 HOLD = struct.Struct("<5dB")
 HELD = b"held\0"
-"""How an open hold begins."""
+"""First bytes of an open hold."""
 
 
 def unpack_account(packed: bytes) -> AccountState:
@@ -64,7 +64,7 @@ def unpack_account(packed: bytes) -> AccountState:
 
 
 def unpack_hold(packed: bytes) -> tuple[str, int]:
-    """Return state and cost of a packed hold."""
+    """Return the state and cost of a packed hold."""
     state, _, rest = packed.partition(b"\0")
     return state.decode(), int(HOLD_COST.unpack_from(rest)[0])
 
@@ -78,13 +78,13 @@ def unpack_whole_hold(packed: bytes) -> HoldState:
 
 
 def pack_hold(hold: HoldState) -> bytes:
-    """Write a hold as the scripts do."""
+    """Pack a hold as the scripts do."""
     state, *numbers, fingerprint = hold
     return state.encode() + b"\0" + HOLD.pack(*numbers) + fingerprint.encode()
 
 
 def parse_balance(account: str, packed: bytes | None) -> Balance:
-    """Read a packed account as its owner sees it."""
+    """Read a packed account as the balance that its owner sees."""
     if packed is None:
         raise ValueError(f"account {account} has no balance yet")
     state = unpack_account(packed)

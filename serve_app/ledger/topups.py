@@ -1,6 +1,6 @@
 """Automatic top-up: settings, open intents, and their ends.
 
-Invariant: an account has at most one open intent, an intent has one id for ever, and the month's
+Invariant: an account has at most one open intent, an intent keeps its id for ever, and the month's
 charges and open intents never exceed the cap.
 """
 
@@ -18,7 +18,7 @@ INTENTS_BATCH = 100
 
 
 def opened_at(intent_id: str) -> int:
-    """Return the Unix milliseconds at which an intent was opened; 0 for those of 0.1."""
+    """Return when an intent was opened, in Unix milliseconds; 0 for intents of release 0.1."""
     *_, moment, _ = intent_id.split("_")
     return int(moment) if moment.isdecimal() else 0
 
@@ -31,7 +31,7 @@ class Topups:
         self._ledger = ledger
 
     async def enable(self, account: str, settings: TopupSettings) -> None:
-        """Switch automatic top-up on, or change it.
+        """Switch automatic top-up on, or change its settings.
 
         Raises:
             TooManyCreditsError: One of the amounts is too large.
@@ -49,7 +49,7 @@ class Topups:
         )
 
     async def disable(self, account: str, reason: str = SWITCHED_OFF_MESSAGE) -> None:
-        """Switch it off; an intent that is open is still brought to its end."""
+        """Switch automatic top-up off; an intent that is open is still completed."""
         await self._set(account, [0, -1, 0, 0, 0, reason])
 
     async def _set(self, account: str, args: list[str | int]) -> None:
@@ -65,7 +65,7 @@ class Topups:
         return keys.shard(keys.tag(account), "j")
 
     async def status(self, account: str) -> TopupStatus | None:
-        """Return settings and state; None if it was never set up."""
+        """Return settings and state; None if automatic top-up was never set up."""
         names = ("th", "pack", "price", "cap", "on", "intent", "fails", "off")
         counts = ("month", "spent", "iprice")
         key = self._store.keys.topup(account)
@@ -74,7 +74,7 @@ class Topups:
         if th is None:
             return None
         if month != f"{from_ms(await self._store.now_ms()):%Y%m}".encode():
-            spent = open_price  # what is counted is another month's; an open charge is carried over
+            spent = open_price  # the stored sum is another month's; an open charge is carried over
         return TopupStatus(
             settings=TopupSettings(int(th), int(pack), int(price), int(cap)),
             is_enabled=is_on == b"1",
@@ -105,7 +105,7 @@ class Topups:
         ]
 
     async def mark_sent(self, intent: PaymentIntent) -> bool | None:
-        """Note that the charge is about to be made; tell whether it was noted before.
+        """Note that the charge is about to be made; return whether it was noted before.
 
         Returns:
             None if the intent is no longer open.
@@ -122,7 +122,7 @@ class Topups:
         return await self._ledger.topup(intent.account, intent.intent_id, intent.credits)
 
     async def decline(self, intent: PaymentIntent) -> int:
-        """Close an intent whose charge was declined; tell how many were, in a row."""
+        """Close an intent whose charge was declined; return how many in a row were declined."""
         keys, account = self._store.keys, intent.account
         return int(
             await self._store.run(

@@ -1,1 +1,1 @@
-"""The archive of the journal: writing it, reading it, and bringing a ledger back from it."""
+"""The archive of the journal: writing it, reading it, and restoring a ledger from it."""

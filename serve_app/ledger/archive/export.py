@@ -1,7 +1,7 @@
-"""Carry the journal out of Redis.
+"""Export the journal from Redis.
 
-Invariant: what leaves the stream is in the archive, once, also when two exporters work at the same
-time: the shard says what the next segment holds until that is trimmed. Redis replicates in order,
+Invariant: what leaves the stream is in the archive once, even when two exporters run at the same
+time: the shard fixes what the next segment holds until that is trimmed. Redis replicates in order,
 so a shard whose stream lacks archived calls has lost them: it is not exported until they are back.
 """
 
@@ -12,14 +12,14 @@ from serve_app.ledger.journal import PAGE, Call, Journal, pairs_of, parse_call
 from serve_app.store.client import Store
 
 SEGMENTS_KEPT = 100
-"""Segments of a shard that are remembered; a replica lags by seconds, not by so many exports."""
+"""Segments remembered per shard; a replica lags by seconds, never by this many exports."""
 
 PROBLEMS_TOLD = 5
 LOSS_KNOWN_S = 600
-"""How long a shard says that it lacks entries after an exporter has seen it last."""
+"""How long a shard is marked as lacking entries after an exporter last found that it does."""
 
 Marks = tuple[str, str]
-"""The last calls that a shard knows as exported and as reconciled, or empty."""
+"""The last calls that a shard knows as exported and as reconciled; "" for none."""
 
 
 class LostEntriesError(RuntimeError):
@@ -27,11 +27,11 @@ class LostEntriesError(RuntimeError):
 
 
 class OtherArchiveError(RuntimeError):
-    """The archive lacks what the ledger had exported: it is another one, or not whole."""
+    """The archive lacks what the ledger had exported: it is a different one, or incomplete."""
 
 
 class Exporter:
-    """Archives the journal. Two at once do no harm: both write the same segments."""
+    """Archives the journal. Two at once do no harm, since both write the same segments."""
 
     def __init__(self, store: Store, archive: Archive) -> None:
         self._store = store
@@ -43,19 +43,19 @@ class Exporter:
         self._compared: dict[str, str] = {}
 
     async def export(self) -> int:
-        """Archive what is new in every shard, then drop it; tell how many entries.
+        """Move what is new in every shard to the archive; return the number of entries.
 
         Raises:
             LostEntriesError: Some shards lack entries; the others were exported.
-            OtherArchiveError: The archive lacks some; nothing was exported.
-            ServiceUnavailableError: The ledger is away.
+            OtherArchiveError: The archive lacks entries; nothing was exported.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         tags = self._journal.tags()
         histories = await self._histories(tags)
         found = dict(zip(tags, await states(self._store, tags), strict=True))
         marks = {tag: marks for tag, (_, marks) in found.items()}
         if self._segments is None or marks != self._marks:
-            # Somebody else has exported. The marks were read first, so none is newer than the list.
+            # Another exporter ran. The marks were read first, so none is newer than the list.
             head, segments = await self._archive.head(), await self._archive.segments()
             _refuse_other(lacking(head, segments, marks))
             self._head, self._segments, self._marks = head, segments, marks
@@ -82,7 +82,7 @@ class Exporter:
     async def _compare(
         self, marks: dict[str, Marks], segments: dict[str, list[Segment]]
     ) -> set[str]:
-        """Return the shards that lack archived calls; trim what others have and is archived."""
+        """Return the shards that lack archived calls; trim the archived calls of the others."""
         lacks = set()
         for tag, known in marks.items():
             listed = segments.setdefault(tag[1:-1], [])
@@ -98,11 +98,11 @@ class Exporter:
         lost = self._store.keys.shard(tag, "lost")
         await self._store.command("SET", lost, 1, "EX", LOSS_KNOWN_S)
         ((_, now_known),) = await states(self._store, [tag])
-        if now_known != known:  # reconciled meanwhile; else that deletes it later
+        if now_known != known:  # reconciled meanwhile; otherwise reconciling deletes it later
             await self._store.command("DEL", lost)
 
     async def _histories(self, tags: Sequence[str]) -> dict[str, str]:
-        """Return the history of writes of each shard's server; not on a cluster all have one."""
+        """Return the replication id of each shard's server; without a cluster all share one."""
         script, keys = self._store.script("history").text, self._store.keys
         asked = tags if self._store.is_cluster else tags[:1]
         found = await self._store.batch(
@@ -112,7 +112,7 @@ class Exporter:
         return dict(zip(tags, of_all, strict=True))
 
     async def _note_compared(self, histories: dict[str, str]) -> None:
-        """Note that no shard lacks what its archive has, for polls of jobs that are not there."""
+        """Note that these shards lack no archived calls, for when an unknown job is polled."""
         new = {tag: one for tag, one in histories.items() if self._compared.get(tag) != one}
         script, keys = self._store.script("history_compared").text, self._store.keys
         await self._store.batch(
@@ -135,7 +135,7 @@ class Exporter:
         return n_entries
 
     async def _claim(self, tag: str) -> list[Call]:
-        """Return the calls of the next segment; none where somebody else went on."""
+        """Return the calls of the next segment; none if another exporter has gone on."""
         names = [self._store.keys.shard(tag, name) for name in ("j", "jb")]
         found = await self._store.run("journal_claim", names, [*self._marks[tag], PAGE])
         if found == b"STALE":
@@ -150,7 +150,7 @@ class Exporter:
 def lacking(
     head: dict[str, int], segments: dict[str, list[Segment]], marks: dict[str, Marks]
 ) -> list[str]:
-    """Say what an archive lacks of what a ledger knows as exported; read the marks before it."""
+    """Say which exported calls an archive lacks; read the marks before its list of segments."""
     return cut_off(head, segments) + [
         f"{tag[1:-1]}: the segment with call {mark} is missing"
         for tag, known in marks.items()
@@ -169,7 +169,7 @@ def _refuse_other(problems: list[str]) -> None:
 
 
 async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, Marks]]:
-    """Return each shard's number of calls in the stream, and the last ones known as archived."""
+    """Return the number of calls in each shard's stream, and the last calls known as archived."""
     keys = store.keys
     streams, sums = ([keys.shard(tag, name) for tag in tags] for name in ("j", "jb"))
     lengths = await store.ask(streams, "XLEN")
@@ -183,7 +183,7 @@ async def states(store: Store, tags: Sequence[str]) -> list[tuple[int, Marks]]:
 
 
 def after_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
-    """Return the segments that a shard does not know of."""
+    """Return the segments that a shard does not know about."""
     places = [place for place, segment in enumerate(listed) if segment.last in marks]
     if places:
         return listed[places[-1] + 1 :]
@@ -192,7 +192,7 @@ def after_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
 
 
 def until_marks(listed: list[Segment], marks: Marks) -> list[Segment]:
-    """Return the segments up to the last of which a shard knows a call as archived."""
+    """Return the segments up to the last one with a call that the shard knows as archived."""
     places = [place for place, one in enumerate(listed) if any(m and one.has(m) for m in marks)]
     return listed[: places[-1] + 1] if places else []
 
@@ -205,20 +205,20 @@ def newest(marks: Marks) -> CallId:
 async def lost_calls(
     store: Store, archive: Archive, tag: str, listed: list[Segment], marks: Marks
 ) -> list[Call]:
-    """Return the calls that are in a shard's archive, and in neither its stream nor its sums.
+    """Return the calls of a shard that are in the archive but in neither its stream nor its sums.
 
     Args:
         store: The ledger.
-        archive: Whose segments are listed.
-        tag: Of the shard.
-        listed: Its segments.
-        marks: The last calls that it knew as archived at some time before.
+        archive: The archive that has the segments.
+        tag: Hash tag of the shard.
+        listed: The shard's segments.
+        marks: The last calls that it knew as archived at some earlier time.
     """
     newer = after_marks(listed, marks)
     if not newer:
         return []
     present = {call.call_id async for page in Journal(store).pages(tag) for call in page}
-    # Read last: what an exporter drops meanwhile is marked in the same moment.
+    # Read last: calls that an exporter drops meanwhile are marked in the same step.
     ((_, marks),) = await states(store, [tag])
     until = newest(marks)
     calls = [call for segment in newer for call in await archive.read(segment)]

@@ -1,7 +1,7 @@
-"""The ledger as an archive tells it: sums of the entries beside the last image of everything.
+"""The ledger according to an archive: the sums of the entries, and the last image of everything.
 
 Invariant: a fold without problems knows each account twice, by its entries and by its image, and
-both agree; a chain without problems was not changed, and no call stands in it twice.
+both agree; a chain without problems was not changed, and has no call twice.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ READ_AHEAD = 8
 
 @dataclass(slots=True)
 class Tally:
-    """The entries of one account summed up."""
+    """The sums of the entries of one account."""
 
     number: int = 0
     grant: int = 0
@@ -42,7 +42,7 @@ class Tally:
     gaps: list[str] = field(default_factory=list)
 
     def add(self, entry: JournalEntry) -> None:
-        """Sum an entry up. After a failover numbers begin again, until a ``lost`` entry says so."""
+        """Add an entry. After a failover numbers may repeat, until a ``lost`` entry explains it."""
         self.grant += entry.grant
         self.packs += entry.packs
         self.debt += entry.debt
@@ -85,7 +85,7 @@ class Fold:
     n_entries: int = 0
 
     def add(self, call: Call) -> None:
-        """Go on by one script call."""
+        """Add one script call."""
         at_ms = parse_call_id(call.call_id)[0]
         self._forget(at_ms)
         for entry in call.entries:
@@ -111,7 +111,7 @@ class Fold:
                 self.ended[member] = at_ms
 
     def _forget(self, at_ms: int) -> None:
-        """Drop what is forgotten by then, first: what comes may be a hold of the same id."""
+        """Drop first what is forgotten by then: the next call may begin a hold with the same id."""
         while self.ended and next(iter(self.ended.values())) <= at_ms - KEPT_MS:
             self.holds.pop(self.ended.popitem(last=False)[0])
         while self.payments and self.payments[0].at_ms < at_ms - PAYMENT_ID_KEPT_MS:
@@ -145,7 +145,7 @@ class Fold:
 async def opened(
     archive: Archive, listed: list[Segment]
 ) -> AsyncIterator[tuple[Segment, Contents]]:
-    """Yield segments in order, with some of the next ones under way: a bucket answers slowly."""
+    """Yield segments in order while the next ones are being fetched: a bucket is slow."""
     waiting, following = deque[tuple[Segment, asyncio.Task[Contents]]](), iter(listed)
     try:
         while True:
@@ -164,7 +164,7 @@ async def opened(
 async def read_chain(
     archive: Archive, listed: list[Segment], problems: list[str]
 ) -> AsyncIterator[tuple[Segment, Call]]:
-    """Yield the calls of a shard's segments, each once; problems of the chain are appended."""
+    """Yield the calls of a shard's segments, each once; append problems of the chain."""
     last_digest, number = "", 0
     seen: CallId = (0, 0)
     try:
@@ -184,7 +184,7 @@ async def read_chain(
 
 
 def _out_of_place(segment: Segment, contents: Contents, number: int, digest: str) -> list[str]:
-    """Say what is wrong with a segment behind that of this number and hash."""
+    """Say why a segment cannot follow the one with this number and hash."""
     if not segment.number:
         return []
     name, head = segment.key, contents.header

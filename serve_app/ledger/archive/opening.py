@@ -1,7 +1,7 @@
-"""Begin an archive anew, from what the ledger holds, where the old one is lost for good.
+"""Begin a new archive from what the ledger holds, when the old one is lost for good.
 
 Invariant: a shard's archive begins with one call, under the id of the last call in its stream, and
-says of that moment what the ledger says. What was in the stream and in no archive is kept beside.
+agrees with the ledger at that moment. Calls of the stream that no archive has are kept separately.
 """
 
 import secrets
@@ -35,12 +35,12 @@ TAKEN = (
 
 
 class OpeningRefusedError(ValueError):
-    """No archive can be begun there, or now."""
+    """No archive can be begun in that place, or at this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """How many shards an archive begins with, and how many of their calls were in no archive."""
+    """The number of shards that an archive begins with, and of their calls that no archive had."""
 
     shards: int
     calls_kept: int
@@ -48,7 +48,7 @@ class Opened:
 
 @dataclass(slots=True)
 class Names:
-    """What a shard has keys of; payments as members of account and id."""
+    """The names that a shard has keys for; a payment is a member of account and id."""
 
     accounts: set[str] = field(default_factory=set)
     topups: set[str] = field(default_factory=set)
@@ -58,13 +58,13 @@ class Names:
 async def begin_archive(store: Store, archive: Archive) -> Opened:
     """Write the beginning of an archive; the service may run meanwhile.
 
-    If it is broken off, call it again: what it had begun stays. A shard that has exported nothing
-    needs no opening: its stream tells all.
+    If it is interrupted, call it again: what it had begun stays. A shard that has exported nothing
+    needs no opening: its stream has everything.
 
     Raises:
         OpeningRefusedError: The place has an archive, the ledger does not pass its audit, or
-            another exporter or a second call of this is at work.
-        ServiceUnavailableError: The ledger or the archive is away; call again.
+            another exporter or a second call of this is running.
+        ServiceUnavailableError: The ledger or the archive is unavailable; call again.
     """
     marks = {tag: of for tag, of in (await _marks(store)).items() if any(of)}
     begun = await _begun(archive, marks)
@@ -86,7 +86,7 @@ async def begin_archive(store: Store, archive: Archive) -> Opened:
         listed = await archive.segments()
         if lacking({}, listed, marks):
             raise OpeningRefusedError(TAKEN)
-        if not await archive.head():  # else an exporter goes on already
+        if not await archive.head():  # otherwise an exporter has already gone on
             await archive.put_head({shard: one[-1].number for shard, one in listed.items()})
     finally:
         with suppress(ServiceUnavailableError):
@@ -101,7 +101,7 @@ async def _marks(store: Store) -> dict[str, Marks]:
 
 
 async def _begun(archive: Archive, marks: dict[str, Marks]) -> dict[str, Segment]:
-    """Return the shards that an earlier try has begun; it writes the head last."""
+    """Return the shards that an earlier attempt has begun; the head is written last."""
     head, listed = await archive.head(), await archive.segments()
     if head and not lacking(head, listed, marks):
         raise OpeningRefusedError(
@@ -117,7 +117,7 @@ async def _begun(archive: Archive, marks: dict[str, Marks]) -> dict[str, Segment
 
 
 async def _prolong(store: Store, token: bytes) -> None:
-    """Keep the lock for a while more."""
+    """Extend the lock."""
     if await store.command("GET", BEGINNING_KEY) != token:
         raise OpeningRefusedError("another `afa ledger begin-archive` has begun meanwhile")
     await store.command("EXPIRE", BEGINNING_KEY, LOCK_S)
@@ -132,7 +132,7 @@ async def _refuse_unless_clean(store: Store) -> None:
 
 
 async def _names(store: Store) -> dict[str, Names]:
-    """List what there is by tag; what comes later is in the stream."""
+    """List the names that exist, by tag; later ones are in the stream."""
     found: dict[str, Names] = defaultdict(Names)
     payments = []
     for key in await store.names("cr:{*}:[apt]:*", SCAN_LIMIT_S):
@@ -144,7 +144,7 @@ async def _names(store: Store) -> dict[str, Names]:
         else:
             payments.append((tag, name.split(":")))
     for tag, parts in payments:
-        # Account and id may hold colons; a key that two accounts might have is one key anyway.
+        # Account and id may contain colons; a key that could belong to two accounts is one key.
         cuts = ((":".join(parts[:n]), ":".join(parts[n:])) for n in range(1, len(parts)))
         owned = (join_member(*cut) for cut in cuts if cut[0] in found[tag].accounts)
         found[tag].payments.update(islice(owned, 1))
@@ -154,9 +154,9 @@ async def _names(store: Store) -> dict[str, Names]:
 async def _begin_shard(
     store: Store, archive: Archive, tag: str, marks: Marks, names: Names, begun: Segment | None
 ) -> int:
-    """Write a shard's opening, then drop what it covers; tell how many calls were kept beside."""
+    """Write a shard's opening and drop what it covers; return how many calls were kept aside."""
     fold = await _read_states(store, tag, names)
-    # The stream comes after the states: whatever has changed since then is in it.
+    # The stream is read after the states: it has whatever changed since then.
     calls = [call async for page in Journal(store).pages(tag) for call in page]
     for call in calls:
         fold.add(call)
@@ -178,7 +178,7 @@ async def _begin_shard(
 
 
 async def _read_states(store: Store, tag: str, names: Names) -> Fold:
-    """Read what a shard holds; not at one moment."""
+    """Read what a shard holds, though not all at one moment."""
     keys, due = store.keys, store.keys.shard(tag, "due")
     balances = await _get(store, {one: ("GET", keys.balance(one)) for one in names.accounts})
     topups = await _get(store, {one: ("HGETALL", keys.topup(one)) for one in names.topups})
@@ -208,7 +208,7 @@ async def _read_states(store: Store, tag: str, names: Names) -> Fold:
 
 
 def _opening_of(fold: Fold, call_id: str) -> Call:
-    """Make the call that tells all of a shard."""
+    """Make the call that contains everything about a shard."""
     entries = []
     for account, packed in sorted(fold.accounts.items()):
         state = unpack_account(packed)
@@ -234,7 +234,7 @@ def _parts(member: str) -> list[str]:
 
 
 async def _get(store: Store, wanted: dict[str, tuple[str | int, ...]]) -> dict[str, Any]:
-    """Ask for many things; those that are not there are left out."""
+    """Read many values; those that do not exist are left out."""
     found: dict[str, Any] = {}
     names = list(wanted)
     for place in range(0, len(names), AT_ONCE):

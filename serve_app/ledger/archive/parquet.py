@@ -1,7 +1,7 @@
-"""The entries of an archive as one Parquet file, for whoever sums with other tools.
+"""The entries of an archive as one Parquet file, for use with other tools.
 
-Invariant: each entry of a whole archive is one row, once; a file that was not written whole is not
-there.
+Invariant: each entry of a complete archive is exactly one row; a file that was not written to its
+end does not exist.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,10 @@ SCHEMA = pa.schema(
 
 
 async def write_parquet(archive: Archive, path: Path) -> int:
-    """Write every entry; give their number.
+    """Write every entry and return how many there were.
 
     Raises:
-        ValueError: The archive is not whole.
+        ValueError: The archive is incomplete.
     """
     head, segments = await archive.head(), await archive.segments()
     problems = cut_off(head, segments)

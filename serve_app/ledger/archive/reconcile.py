@@ -1,6 +1,6 @@
-"""After a failover: bring back what was exported and the new primary does not know.
+"""After a failover: restore what was exported but is unknown to the new primary.
 
-Invariant: an account is brought back once, in one script, and only from the state that was read;
+Invariant: an account is restored once, in one script, and only from the state that was read;
 the archive then says which of its entries were taken back.
 """
 
@@ -33,18 +33,18 @@ Outcome = Literal["exact", "merged", "refused", "missing"]
 
 
 class ReconcileRefusedError(ValueError):
-    """There is nothing to reconcile with, or no exact way to."""
+    """There is nothing to reconcile with, or no exact way to do it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What came of one account.
+    """The outcome for one account.
 
     Attributes:
         outcome: ``exact``: as it was. ``merged``: what was lost is added to what was done since.
-            ``refused``: some of it was not, see ``why``. ``missing``: only looked.
-        change: Credits that came back, or went.
-        lost: What its lost entries come to.
+            ``refused``: some of it was not added, see ``why``. ``missing``: this was a trial.
+        change: Credits that were added, or taken if negative.
+        lost: Sum of its lost entries.
     """
 
     account: str
@@ -64,16 +64,16 @@ class Reconciler:
         self._journal = Journal(store)
 
     async def reconcile(self, *, is_trial: bool = False) -> list[Reconciled]:
-        """Bring every account back that lost exported entries; call it again if it did not end.
+        """Restore every account that lost exported entries; call it again if it was interrupted.
 
         Args:
-            is_trial: Only tell what is missing; every outcome is then ``missing``.
+            is_trial: Only report what is missing; every outcome is then ``missing``.
 
         Raises:
-            ReconcileRefusedError: The ledger is empty, the archive is not whole, or 0.1 archived
-                the entries.
+            ReconcileRefusedError: The ledger is empty, the archive is incomplete, or its entries
+                were archived by release 0.1.
             SegmentError: A segment was damaged.
-            ServiceUnavailableError: The ledger is away; call again.
+            ServiceUnavailableError: The ledger is unavailable; call again.
         """
         head, known = await self._archive.head(), await self._archive.segments()
         _refuse_unless_whole(cut_off(head, known))
@@ -126,7 +126,7 @@ class Reconciler:
             base.add(call)
             last_kept = call.call_id
         _refuse_unless_whole(problems)
-        if last_kept and not is_trial:  # what is archived and is here leaves the stream
+        if last_kept and not is_trial:  # drop from the stream what is archived
             await self._journal.trim(tag, last_kept)
         of_account: dict[str, list[Call]] = {}
         for call in calls:
@@ -175,7 +175,7 @@ class Reconciler:
         keys, due = self._store.keys, self._store.keys.shard(self._store.keys.tag(account), "due")
         lost = Lost(account, base, None, calls, {}, set(), set(), {})
         ids = sorted({entry.entry_id for _, entry in lost.entries()})
-        # The balance comes first: what is read after it can only be newer, and then it has changed.
+        # The balance is read first: if what follows is newer, the balance has changed too.
         now = await self._store.command("GET", keys.balance(account))
         rows = await self._store.batch(
             [

@@ -1,7 +1,7 @@
 """What an account should be after a failover lost some of its exported entries.
 
 Invariant: what the new primary has done stands; what was lost is added to it once, within its own
-month, and whatever contradicts is told instead of done.
+month, and whatever contradicts that is reported instead.
 """
 
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ ENDS = {"commit": "committed", "void": "voided", "reap": "reaped", "refund": "vo
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What was lost of one account, and what the ledger has of it now."""
+    """What one account lost, and what the ledger now has for it."""
 
     account: str
     base: bytes | None
-    """The account before what was lost."""
+    """The account before the lost entries."""
     now: bytes | None
     calls: list[Call]
     holds_now: dict[str, HoldState | None]
@@ -39,7 +39,7 @@ class Lost:
     jobs_gone: set[str]
     """Ids of holds whose job has no record any more."""
     deadlines_now: dict[str, int]
-    """When the open ones of the holds may be reaped."""
+    """When the holds that are open may be reaped."""
 
     def entries(self) -> list[tuple[Call, JournalEntry]]:
         """Return the account's entries, each with its call."""
@@ -48,7 +48,7 @@ class Lost:
 
 @dataclass(slots=True)
 class Plan:
-    """How to bring an account back."""
+    """How to restore an account."""
 
     wanted: AccountState
     is_exact: bool
@@ -63,7 +63,7 @@ def plan(lost: Lost) -> Plan:
     """Say what an account should be.
 
     Raises:
-        ValueError: The new primary is in an earlier month than what was lost.
+        ValueError: The account's month on the new primary is earlier than that of its lost entries.
     """
     states = [c.accounts[lost.account] for c in lost.calls if lost.account in c.accounts]
     last = unpack_account(states[-1]) if states else unpack_account(lost.base or NO_ACCOUNT)
@@ -104,7 +104,7 @@ def plan(lost: Lost) -> Plan:
 
 
 def untouched(lost: Lost) -> Plan:
-    """Leave an account as it is; the archive is told which of its holds are open."""
+    """Leave an account as it is; only note in the archive which of its holds are open."""
     made = Plan(unpack_account(lost.now or NO_ACCOUNT), is_exact=False)
     for call, entry in lost.entries():
         hold_id, member = entry.entry_id, _member(lost, entry.entry_id)
@@ -146,14 +146,14 @@ def _held_by(lost: Lost, call: Call, entry: JournalEntry) -> int:
 
 
 def _is_known(made: Plan, lost: Lost, entry: JournalEntry) -> bool:
-    """Return whether the new primary has done the same, or what stands against it."""
+    """Return whether the new primary has done the same, or something that rules it out."""
     if entry.kind in NO_CREDITS:
         return True
     if entry.kind in PAYMENTS:
         return entry.entry_id in lost.payments_now
     if entry.kind == "reserve":
         return lost.holds_now.get(entry.entry_id) is not None
-    if entry.kind == "hit":  # free, a hold of it passes
+    if entry.kind == "hit":  # a free one leaves only a short-lived hold
         hit = lost.holds_now.get(entry.entry_id)
         return hit is not None and hit.cost > 0
     if entry.kind in ENDS:
@@ -175,7 +175,7 @@ def _void(made: Plan, lost: Lost, hold_id: str) -> None:
 
 
 def _settled(state: AccountState, grant: int, packs: int, debt: int) -> AccountState:
-    """Add what was lost: spending takes grant, packs, then makes debt; credits repay debt first."""
+    """Add what was lost: spending uses grant, then packs, then debt; credits repay debt first."""
     grant, packs, debt = state.grant + grant, state.packs + packs, state.debt + debt
     if grant < 0:
         packs, grant = packs + grant, 0
@@ -207,5 +207,5 @@ def _merged(state: AccountState, base: AccountState, last: AccountState) -> Acco
 
 
 def is_job(hold_id: str) -> bool:
-    """Return whether a hold is a job's."""
+    """Return whether a hold belongs to a job."""
     return hold_id.startswith(JOB_HOLD_PREFIX)

@@ -1,8 +1,8 @@
 """Build a ledger from its archive alone.
 
 Invariant: only an empty ledger is restored, and only from an archive without problems; balances,
-open holds, months and allowances are then those of the archive's last call, to the bit. Until all
-is written the ledger is marked as half restored, and every afa refuses it.
+open holds, months and allowances are then exactly those of the archive's last call. Until all is
+written, the ledger is marked as half restored, and no afa process accepts it.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -29,7 +29,7 @@ class RestoreRefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came of an archive."""
+    """What was restored from an archive."""
 
     shards: int
     accounts: int
@@ -42,7 +42,7 @@ class Verified:
     """What an archive holds, and what is wrong with it.
 
     Attributes:
-        has_head: Without it nothing tells that a shard's newest segments are missing, or all.
+        has_head: Without a head, missing newest segments of a shard cannot be detected.
     """
 
     has_head: bool
@@ -63,7 +63,7 @@ class Shard:
 
 
 async def read(archive: Archive, problems: list[str]) -> AsyncIterator[Shard]:
-    """Read an archive, once: its ends, its chain, its numbers, its sums against its states."""
+    """Read an archive once; check its ends, chain and numbers, and its sums against its states."""
     head, segments = await archive.head(), await archive.segments()
     problems += cut_off(head, segments)
     for name, listed in segments.items():
@@ -75,7 +75,7 @@ async def read(archive: Archive, problems: list[str]) -> AsyncIterator[Shard]:
 
 
 async def verify(archive: Archive) -> Verified:
-    """Read an archive whole."""
+    """Read and check a whole archive."""
     problems: list[str] = []
     has_head = bool(await archive.head())
     shards = accounts = entries = segments = 0
@@ -87,15 +87,15 @@ async def verify(archive: Archive) -> Verified:
 
 
 async def restore(store: Store, archive: Archive) -> Restored:
-    """Write what an archive tells into an empty ledger.
+    """Write the contents of an archive into an empty ledger.
 
-    The archive is read once. What is kept of it in memory is what the ledger will hold. A job is
-    not in the archive: its hold is given back when its time is over.
+    The archive is read once. Only what the ledger will hold is kept in memory. Jobs are not in the
+    archive: their holds are given back when their time is over.
 
     Raises:
         RestoreRefusedError: See the class; nothing was written.
-        ServiceUnavailableError: The ledger went away: empty it and begin again.
-        ValueError: It was restored in part before, or has another number of shards.
+        ServiceUnavailableError: The ledger became unavailable: empty it and begin again.
+        ValueError: The ledger was partly restored before, or has another number of shards.
     """
     await _refuse_unless_empty(store)
     problems: list[str] = []
@@ -105,7 +105,7 @@ async def restore(store: Store, archive: Archive) -> Restored:
     if problems:
         told = "; ".join(problems[:PROBLEMS_TOLD])
         raise RestoreRefusedError(f"the archive cannot be restored exactly: {told}")
-    # Not before: it holds the ledger to its number of shards, which the archive may refuse.
+    # Not earlier: it fixes the ledger's number of shards, which may not fit the archive.
     await store.claim_shards()
     now_ms = await store.now_ms()
     await store.command("SET", FORMAT_KEY, HALF_RESTORED)
@@ -172,7 +172,7 @@ def _commands(store: Store, shard: Shard, now_ms: int) -> Iterator[Command]:
         yield ("HSET", keys.topup(account), *(word for pair in topup.items() for word in pair))
         if "intent" in topup:
             yield ("ZADD", keys.shard(tag, "intents"), opened_at(topup["intent"]), account)
-    # What comes now has later ids, also where this server's clock is behind.
+    # New calls get later ids, even if this server's clock is behind.
     yield ("XADD", stream, "MAXLEN", 0, last, "e", "")
-    # Last: until then an exporter sees that the shard lacks what is archived.
+    # Last: until then an exporter finds that the shard lacks archived calls.
     yield ("HSET", base, "exported", last)

@@ -1,7 +1,7 @@
 """The exported journal: a chain of segments for each shard, in a folder or an S3-compatible store.
 
 Invariant: a segment that was put is on the disk (or in the bucket) when the call returns; it names
-the hash of the one before, and no call stands in two. ``docs/operating/ledger-archive.md`` has the
+the hash of the one before, and no call is in two. ``docs/operating/ledger-archive.md`` has the
 schema.
 """
 
@@ -40,12 +40,12 @@ def parse_call_id(text: str) -> CallId:
 
 
 class SegmentError(ValueError):
-    """A file of an archive is no segment, or was damaged; the message names it."""
+    """A file of an archive is not a segment, or is damaged; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The calls of one shard from ``first`` to ``last``; ``number`` is its place, 0 in format 1."""
+    """One shard's calls from ``first`` to ``last``; ``number`` is its place, 0 in format 1."""
 
     shard: str
     number: int
@@ -54,12 +54,12 @@ class Segment:
 
     @property
     def key(self) -> str:
-        """Where it lies."""
+        """The key that the segment is stored under."""
         place = f"{self.number:08d}_" if self.number else ""
         return f"{self.shard}/{place}{self.first}_{self.last}.jsonl"
 
     def has(self, call_id: str) -> bool:
-        """Return whether it begins and ends around a call."""
+        """Return whether a call is within the segment's range."""
         return parse_call_id(self.first) <= parse_call_id(call_id) <= parse_call_id(self.last)
 
     @classmethod
@@ -67,7 +67,7 @@ class Segment:
         """Read the name of a segment.
 
         Raises:
-            SegmentError: It is none.
+            SegmentError: It is not the name of a segment.
         """
         shard, _, name = key.rpartition("/")
         try:
@@ -89,7 +89,7 @@ class Contents:
 
 
 class Archive:
-    """Keeps segments; after its header each line of one is a script call."""
+    """Keeps segments; each line of a segment after its header is a script call."""
 
     def __init__(self, url: str) -> None:
         self._objects = ObjectStore(url)
@@ -97,7 +97,7 @@ class Archive:
         self._digests: dict[str, str] = {}
 
     async def put(self, shard: str, calls: list[Call], after: Segment | None) -> Segment:
-        """Store the calls of a shard that follow a segment; the same again changes nothing."""
+        """Store the calls of a shard that follow a segment; repeating it changes nothing."""
         number = after.number + 1 if after is not None else 1
         segment = Segment(shard, number, calls[0].call_id, calls[-1].call_id)
         header = {
@@ -131,10 +131,10 @@ class Archive:
         return (await self.open(segment)).calls
 
     async def open(self, segment: Segment) -> Contents:
-        """Read a segment whole.
+        """Read a whole segment.
 
         Raises:
-            SegmentError: It was damaged.
+            SegmentError: It is damaged.
         """
         text = b"".join([chunk async for chunk in self._objects.read(segment.key)])
         try:
@@ -166,9 +166,9 @@ class Archive:
             await asyncio.to_thread(force_to_disk, self._folder / HEAD)
 
     async def head(self) -> dict[str, int]:
-        """Return what was noted; nothing where there is no note that can be read.
+        """Return what `put_head` noted; empty if there is no readable note.
 
-        Read it before `segments`: it may lag behind them, and leads only where some are gone.
+        Read it before `segments`: it may lag behind them, and is ahead only if some are gone.
         """
         try:
             text = b"".join([chunk async for chunk in self._objects.read(HEAD)])
@@ -190,7 +190,7 @@ class Archive:
 
 
 def cut_off(head: dict[str, int], segments: dict[str, list[Segment]]) -> list[str]:
-    """Say which shards have lost their newest segments, or all, by what was noted before."""
+    """Say which shards lack their newest segments, or all, compared with the head."""
     ends = {shard: listed[-1].number for shard, listed in segments.items()}
     remedy = (
         "bring them back; if they are gone for good, what was in them is lost: delete head.json to "
@@ -237,7 +237,7 @@ def call_of(row: Any) -> Call:
 
 
 def force_to_disk(path: Path) -> None:
-    """Return when a file and its names are on the disk."""
+    """Wait until a file and its directory entries are on the disk."""
     for place in (path, path.parent, path.parent.parent):
         descriptor = os.open(place, os.O_RDONLY)
         try:

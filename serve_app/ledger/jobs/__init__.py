@@ -1,1 +1,1 @@
-"""Jobs: records, the lanes they wait in, the sweep that recovers them, webhooks at their end."""
+"""Jobs: records, the lanes they wait in, the sweep that recovers them, and webhooks."""

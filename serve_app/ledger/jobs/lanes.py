@@ -1,7 +1,7 @@
-"""The lanes: which queued job runs next, fair over tiers and owners.
+"""The lanes: which queued job runs next, shared fairly between tiers and owners.
 
 Invariant: lanes are hints. A job that is missing here is put back by the sweep, and one that is
-here too often is refused by its record.
+here twice is refused by its record.
 """
 
 import secrets
@@ -17,12 +17,12 @@ STRUCTURES = (
 )
 EXPIRED_BATCH = 200
 OWNERS_LOOKED_AT = 200
-"""Of a lane, beginning with those whose turn is next."""
+"""Owners looked at per lane, beginning with those whose turn is next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One claimed place."""
+    """A claimed place in a lane."""
 
     job_id: str
     account: str
@@ -32,7 +32,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a new job would meet."""
+    """What a new job would find ahead of it."""
 
     depth: int
     owners: int
@@ -43,8 +43,8 @@ class Load:
     def expected_wait_s(self) -> float:
         """Estimate the wait of this owner's next job.
 
-        Owners of a lane are served in turn, so ahead of it lie at most as many jobs of every other
-        owner as of its own, and never more than the lane's depth.
+        Owners of a lane are served in turn, so no other owner has more jobs ahead of it than this
+        owner has, and there are never more than the lane's depth.
         """
         ahead = min(self.depth, (self.own_backlog + 1) * max(1, self.owners))
         return ahead * self.mean_service_s / max(1.0, self.mean_busy)
@@ -57,8 +57,8 @@ class Standing:
     Attributes:
         waiting: Jobs in line.
         running: Jobs that workers have.
-        oldest_wait_s: Since the job was put in line that waits longest, of owners who may run one
-            more: what waits for its own owner's jobs says nothing of the service.
+        oldest_wait_s: Longest wait of a job in line. Owners who may not run another job now are
+            left out: their jobs wait for their own others, which says nothing about the service.
     """
 
     lane: str
@@ -79,7 +79,7 @@ class Lanes:
         owner_in_flight: int = 64,
         space: str = LANES,
     ) -> None:
-        """Use the lanes of a space; those of another have their own order, claims and means."""
+        """Use the lanes of a space; each space has its own order, claims and averages."""
         self._store = store
         self._space = space
         self._weights = {
@@ -95,7 +95,7 @@ class Lanes:
     async def put(
         self, lane: str, account: str, job_id: str, delay_ms: int = 0, *, take: bool = False
     ) -> bool:
-        """Put a job in line; ``take`` also takes it from a worker that had claimed it."""
+        """Put a job in line; with ``take``, also take it back from a worker that had claimed it."""
         args: list[str | int] = [lane, account, job_id, delay_ms, self._cap, int(take)]
         return bool(await self._store.run("lane_put", self._keys, args))
 
@@ -116,7 +116,7 @@ class Lanes:
         return Ticket(job_id, account, lane, token)
 
     async def done(self, job_id: str, token: str, *, was_served: bool) -> None:
-        """Give a claimed place back; a place that was taken away meanwhile is left alone."""
+        """Give a claimed place back, unless it was taken away meanwhile."""
         args: list[str | int] = [job_id, token, self._cap, int(was_served)]
         await self._store.run("lane_done", self._keys, args)
 
@@ -133,13 +133,13 @@ class Lanes:
         )
 
     async def expired(self) -> list[tuple[str, str]]:
-        """Return account and job of claims whose lease is over, at most once per lease."""
+        """Return the account and job of claims whose lease is over, at most once per lease."""
         found = await self._store.run("lane_expired", self._keys, [self._lease_ms, EXPIRED_BATCH])
         pairs = (split_member(raw) for raw in found)
         return [(account, job_id) for account, job_id in pairs]
 
     async def load(self, lane: str, account: str) -> Load:
-        """Measure what a new job of this owner would meet."""
+        """Measure what a new job of this owner would find ahead of it."""
         depth, owners, own, service_ms, busy = await self._store.run(
             "lane_load", self._keys, [lane, account]
         )
@@ -149,7 +149,7 @@ class Lanes:
         """Look at every lane.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         lanes, now_ms = list(self._weights), await self._store.now_ms()
         waiting, running, *rings = await self._store.batch(
@@ -172,10 +172,10 @@ class Lanes:
         ]
 
     def _first(self, who: bytes) -> tuple[str | bytes | int, ...]:
-        """Return the command that reads the first in line of a lane's owner."""
+        """Return the command that reads the first waiting job of a lane's owner."""
         jobs, begin = lane_key("jobs", self._space), b"[" + who + SEPARATOR.encode()
         return "ZRANGEBYLEX", jobs, begin, begin + b"\xff", "LIMIT", 0, 1
 
     async def wait_for_work(self, timeout_s: float) -> None:
-        """Sleep until a job comes in, or ``timeout_s`` is over."""
+        """Sleep until a job comes in, for at most ``timeout_s`` seconds."""
         await self._store.command("BLPOP", lane_key("wake", self._space), f"{timeout_s:.2f}")

@@ -1,7 +1,7 @@
 """Jobs in Redis: submit, claim, run, end. The record is the truth, the lanes are a hint.
 
-Invariant: a job ends once, and its hold ends in the same script; whoever holds an older fence
-changes nothing.
+Invariant: a job ends once, and its hold ends in the same script; a worker with an older fence can
+change nothing.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from serve_app.store.client import Store
 from serve_app.store.keys import FETCHES, JOB_EVENTS
 
 WITHDRAWN_MS = 3_600_000
-"""What was sent before the ledger went away has arrived by then, or never will."""
+"""By then, what was sent before the ledger became unavailable has arrived or never will."""
 
 LISTED_MS = 24 * 3600 * 1000
 """A job is listed this much longer than its result is kept, since it may wait and run first."""
@@ -88,13 +88,13 @@ class Jobs:
         self._bus.listen(JOB_EVENTS, self._on_event)
 
     async def submit(self, job: NewJob) -> JobRecord:
-        """Hold the credits and take the job in, in one step; the same call again changes nothing.
+        """Hold the credits and accept the job in one step; the same call again changes nothing.
 
         Raises:
-            InsufficientCreditsError: Not covered; there is no job.
+            InsufficientCreditsError: The credits do not suffice; there is no job.
             IdempotencyMismatchError: The id exists with another request.
-            UnansweredError: The ledger went away: the job may have been taken in.
-            ServiceUnavailableError: Too much work waits, or the ledger is away; not charged.
+            UnansweredError: The ledger became unavailable: the job may have been accepted.
+            ServiceUnavailableError: Too much work waits, or the ledger is unavailable; not charged.
         """
         account, job_id = check_id(job.account), check_id(job.job_id)
         tier = self._tiers[job.tier]
@@ -131,7 +131,7 @@ class Jobs:
                     f"{tier.owner_jobs} of your jobs are unfinished; wait for some to end", 30
                 )
         if status == b"OK":
-            # The job is taken in: nothing below may fail. The sweep puts it in line if need be.
+            # The job is accepted: nothing below may fail. The sweep puts it in line if need be.
             with contextlib.suppress(ServiceUnavailableError):
                 await self._lanes[job.work.stage].put(tier.name, account, job_id)
             return new_record(job, tier.name, parse_balance(account, packed))
@@ -141,13 +141,13 @@ class Jobs:
         return record
 
     async def withdraw(self, account: str, job_id: str) -> bool:
-        """Fail and refund a job whose id nobody was told, and keep one from beginning under it.
+        """Fail and refund a job whose id nobody has received, and block the id for later ones.
 
         Returns:
-            False if the job was complete before: it stays so, and charged.
+            False if the job was already complete: it stays complete and charged.
 
         Raises:
-            ServiceUnavailableError: The ledger is away; the same call again changes nothing more.
+            ServiceUnavailableError: The ledger is unavailable; it is safe to call again.
         """
         answer = await self._store.run(
             "job_withdraw",
@@ -157,10 +157,10 @@ class Jobs:
         return bool(answer != b"COMPLETE")
 
     async def page(self, account: str, limit: int, before: JobPosition | None) -> list[JobSummary]:
-        """Give up to ``limit`` jobs of an account, newest first, of those before a position.
+        """Return up to ``limit`` jobs of an account from before a position, newest first.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         found: list[JobSummary] = []
         top = "+inf" if before is None else before.created_ms
@@ -206,10 +206,10 @@ class Jobs:
             )
 
     async def get(self, account: str, job_id: str) -> JobRecord | None:
-        """Read a job of that account; None if it has expired, never existed or is another's.
+        """Read a job of an account; None if it has expired, never existed or is another account's.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         reply = await self._store.command("HGETALL", self._store.keys.job(account, job_id))
         pairs = (
@@ -218,10 +218,10 @@ class Jobs:
         return parse_record(job_id, pairs) if b"state" in pairs else None
 
     async def may_have_lost(self, account: str) -> bool:
-        """Return whether a failover took, or may have taken, jobs of that account's shard.
+        """Return whether a failover lost, or may have lost, jobs of that account's shard.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         keys, tag = self._store.keys, self._store.keys.tag(account)
         names = [keys.shard(tag, name) for name in ("lost", "compared")]
@@ -264,10 +264,10 @@ class Jobs:
     ) -> Claim | None:
         """Take and start the next job of a stage, waiting up to ``wait_s`` seconds for one.
 
-        A job that was taken for a caller who has gone meanwhile is given back.
+        If the caller is cancelled meanwhile, a job that was taken for it is given back.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
@@ -275,7 +275,7 @@ class Jobs:
             try:
                 claim = await asyncio.shield(attempt)
             except asyncio.CancelledError:
-                # What was sent is done all the same: wait for its answer in the caller's place.
+                # The server carries out what was sent: wait for its answer in the caller's place.
                 task = asyncio.create_task(self._give_back(attempt))
                 self._returns.add(task)
                 task.add_done_callback(self._returns.discard)
@@ -296,10 +296,10 @@ class Jobs:
                 return claim
             await lanes.done(ticket.job_id, ticket.token, was_served=False)
             if claim is not None:
-                await self.pass_on(claim, claim.work)  # it stood in the wrong lane
+                await self.pass_on(claim, claim.work)  # it was in the wrong lane
 
     async def _give_back(self, attempt: "asyncio.Task[Claim | None]") -> None:
-        with contextlib.suppress(ServiceUnavailableError):  # then its lease ends
+        with contextlib.suppress(ServiceUnavailableError):  # otherwise its lease ends
             claim = await attempt
             if claim is not None:
                 await self._sweep.give_back(claim)
@@ -328,7 +328,7 @@ class Jobs:
         )
 
     async def heartbeat(self, claim: Claim, progress: float, stage: str) -> bool:
-        """Keep the lease; False: stop, the job is another's, has ended, or ran too long."""
+        """Renew the lease; False means stop: the job was lost, has ended, or ran too long."""
         keys = self._store.keys
         return bool(
             await self._store.run(
@@ -356,9 +356,9 @@ class Jobs:
         return bool(is_done)
 
     async def pass_on(self, claim: Claim, work: AnalysisJob) -> bool:
-        """Queue the job for its next stage, with other work; False if the claim was lost.
+        """Queue the job for its next stage, with new work; False if the claim was lost.
 
-        What was done so far counts as no attempt.
+        The stage that ends here does not count as an attempt.
         """
         keys = self._store.keys
         is_passed = await self._store.run(
@@ -379,10 +379,10 @@ class Jobs:
         return bool(is_passed)
 
     async def fail(self, claim: Claim, code: str, message: str, retryable: bool = False) -> bool:
-        """End this attempt: queue the job again if that may help, else fail and refund it.
+        """End this attempt: queue the job again if that may help, otherwise fail and refund it.
 
         Returns:
-            Whether the job has ended so. False too if the claim was lost: then it is another's.
+            Whether this ended the job. Also False if the claim was lost to another worker.
         """
         ceiling = self._policy.first_backoff_ms * 2 ** (claim.attempt - 1)
         delay_ms = random.randint(0, ceiling)  # noqa: S311 - jitter, not a secret
@@ -409,7 +409,7 @@ class Jobs:
         """Look at every unfinished job whose time has come; call it every second.
 
         Args:
-            share_ms: With many callers: do nothing if another one swept within this time.
+            share_ms: Do nothing if another caller swept within this time.
         """
         return await self._sweep.recover(share_ms)
 
@@ -417,7 +417,7 @@ class Jobs:
         """Look at the lanes of every stage.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         return {stage: await lanes.standings() for stage, lanes in self._lanes.items()}
 
@@ -427,6 +427,6 @@ class Jobs:
 
 
 def _positions(flat: list[Any]) -> list[JobPosition]:
-    """Read what Redis answers ``WITHSCORES``, in either protocol."""
+    """Read a ``WITHSCORES`` reply of Redis, in either protocol."""
     pairs = flat if flat and isinstance(flat[0], list) else zip(flat[::2], flat[1::2], strict=True)
     return [JobPosition(int(float(score)), raw.decode()) for raw, score in pairs]

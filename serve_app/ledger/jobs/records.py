@@ -1,4 +1,4 @@
-"""How a job record reads, where it lies, and the limits all jobs keep."""
+"""How to read a job record, which keys a job has, and the limits of all jobs."""
 
 import json
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ class JobPolicy:
         max_attempts: Attempts before a job is given up.
         queue_limit_s: Longest wait for a worker, from each time the job was queued.
         run_limit_s: Longest attempt.
-        max_wait_s: Expected wait above which no job is taken in.
-        owner_in_flight: Most jobs of one owner that run at once.
-        owner_fetches: Most addresses of one owner that are fetched at once.
-        first_backoff_ms: Longest pause before the second attempt; it doubles with each further.
+        max_wait_s: Expected wait above which no job is accepted.
+        owner_in_flight: Maximum number of one owner's jobs that run at once.
+        owner_fetches: Maximum number of one owner's addresses that are fetched at once.
+        first_backoff_ms: Longest pause before the second attempt; it doubles with each further one.
     """
 
     lease_s: float = 30.0
@@ -51,7 +51,7 @@ class JobPolicy:
 
 
 def ending_keys(keys: Keyspace, account: str, job_id: str) -> list[str]:
-    """Keys of every script that may end a job; all in the account's slot."""
+    """Return the keys that every script that may end a job needs; all in the account's slot."""
     tag = keys.tag(account)
     return [
         *keys.money(account, JOB_HOLD_PREFIX + job_id),
@@ -62,7 +62,7 @@ def ending_keys(keys: Keyspace, account: str, job_id: str) -> list[str]:
 
 
 def new_record(job: NewJob, tier: str, balance: Balance) -> JobRecord:
-    """Return the record of a job that was taken in just now."""
+    """Return the record of a job that has just been accepted."""
     return JobRecord(
         job_id=job.job_id,
         account=job.account,
@@ -138,7 +138,7 @@ SUMMARY = (
 
 
 def parse_summary(position: JobPosition, row: Sequence[bytes | None]) -> JobSummary:
-    """Read the fields `SUMMARY` of the hash."""
+    """Read those fields of the hash that `SUMMARY` names."""
     state, created, finished, used, progress, stage, code, message, payload = row
     return JobSummary(
         position=position,

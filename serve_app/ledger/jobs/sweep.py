@@ -1,4 +1,4 @@
-"""Find jobs whose worker or lane place was lost, and bring them on.
+"""Find jobs that have lost their worker or their place in a lane, and keep them going.
 
 Invariant: every unfinished job is in its shard's ``open`` index, so none is lost for good.
 """
@@ -15,16 +15,16 @@ CRASH_MESSAGE = "the analysis crashed repeatedly on this input; nothing was char
 QUEUE_MESSAGE = "the job waited too long for a free worker; nothing was charged; submit it again"
 RUN_MESSAGE = "the analysis took longer than allowed; nothing was charged"
 FIRST_LOOK_MS = 2_000
-"""A job that is not in its lane by then is put there; the shortest pause between two looks."""
+"""A job not in its lane by then is put there; also the shortest pause between two checks."""
 
 LONGEST_PAUSE_MS = 300_000
-"""From one look at a job that waits to the next: they are as far apart as it has waited."""
+"""Longest pause between two checks of a waiting job: the pause is as long as it has waited."""
 
 SWEEP_BATCH = 200
 
 
 class JobSweep:
-    """Looks after unfinished jobs of all accounts."""
+    """Looks after the unfinished jobs of all accounts."""
 
     def __init__(self, store: Store, lanes: Mapping[Stage, Lanes], policy: JobPolicy) -> None:
         self._store = store
@@ -32,14 +32,14 @@ class JobSweep:
         self._policy = policy
 
     async def give_back(self, claim: Claim) -> None:
-        """Queue a job again that was claimed for nobody."""
+        """Queue a job again whose claim nobody received."""
         await self._check(claim.account, claim.job_id, dead_worker=claim.worker_id)
 
     async def recover(self, share_ms: int = 0) -> Recovery:
         """Look at every unfinished job whose time has come; call it every second.
 
         Args:
-            share_ms: With many callers: do nothing if another one swept within this time.
+            share_ms: Do nothing if another caller swept within this time.
         """
         if share_ms and not await self._lanes["analyse"].may_sweep(share_ms):
             return Recovery()
@@ -67,10 +67,10 @@ class JobSweep:
     async def _check(
         self, account: str, job_id: str, *, dead_worker: str = "", unclaimed: Stage | None = None
     ) -> tuple[str, str]:
-        """Look at a job; ``unclaimed`` names the lanes where a claim of it has run out.
+        """Check a job; ``unclaimed`` is the stage whose lanes have an expired claim of it.
 
         Returns:
-            What was found, and the object that the job was about, or "".
+            The script's word for what it found, and the key of the job's stored audio, or "".
         """
         policy = self._policy
         raw_word, *rest = await self._store.run(

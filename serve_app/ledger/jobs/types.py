@@ -1,9 +1,9 @@
-"""Jobs: what is to be done, the record, its states, and what a worker holds while it runs one.
+"""Jobs: the work, the record, its states, and what a worker holds while it runs one.
 
 States only move queued → running → complete | failed, and running → queued when a lease is lost or
-the audio of an address has been fetched.
-What is to be done is kept as JSON: names never change their meaning, and every absent one has a
-default, so that jobs queued before a deploy survive it.
+the audio at an address has been fetched.
+The work is stored as JSON: names never change their meaning, and every absent one has a default,
+so that jobs queued before a deploy survive it.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ class JobState(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Nothing can change any more."""
+        """Whether the state can no longer change."""
         return self in (JobState.COMPLETE, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectSource:
-    """Audio in the object store; ``sha256`` and ``media_type`` are "" where nobody told them."""
+    """Audio in the object store; ``sha256`` and ``media_type`` are "" if they are not known."""
 
     kind: ClassVar[str] = "object"
     key: str
@@ -43,7 +43,7 @@ class ObjectSource:
 
 @dataclass(frozen=True, slots=True)
 class UrlSource:
-    """Audio at a public address; ``host`` is the address's, for logs and quotas."""
+    """Audio at a public address; ``host`` is the host of the address, for logs and quotas."""
 
     kind: ClassVar[str] = "url"
     url: str
@@ -52,7 +52,7 @@ class UrlSource:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file on the worker's disk; only the operator's catalog names such."""
+    """A file on the worker's disk; only the operator's catalog can name one."""
 
     kind: ClassVar[str] = "file"
     path: str
@@ -60,10 +60,10 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSource:
-    """What a test key sent: nothing is decoded, ``seed`` decides the answer.
+    """Audio that a test key sent: nothing is decoded, ``seed`` decides the answer.
 
     Attributes:
-        key: Where the uploaded bytes lie until the job ends; "" when nothing was uploaded.
+        key: Where the uploaded bytes are kept until the job ends; "" when nothing was uploaded.
     """
 
     kind: ClassVar[str] = "simulated"
@@ -86,10 +86,10 @@ def source_to_json(source: Source) -> dict[str, Any]:
 
 
 def source_from_json(plain: Mapping[str, Any]) -> Source:
-    """Read a source; fields that this version does not know are passed over.
+    """Read a source; fields that this version does not know are ignored.
 
     Raises:
-        ValueError: Of no known kind.
+        ValueError: It is of no known kind.
     """
     kind = SOURCES.get(plain["kind"])
     if kind is None:
@@ -109,12 +109,12 @@ class AnalysisJob:
         format: The shape that the customer asked for at submission; None for the canonical one.
         include_embedding: Whether the result is to hold the embedding.
         cache_key: Where the features are cached; "" when they are the customer's alone.
-        is_for_lookup: A look-up waits for it, and nobody was told its id.
+        is_for_lookup: Whether a look-up waits for it; nobody receives the id of such a job.
         library_id: The library's track that the features are kept with; "" for none.
-        tempo_range: BPM between which the tempo is to lie; None leaves it to the audio.
-        trace_id: Of the request that asked for it; for logs.
-        span_id: Of its span, below which the job's is; "" where it was not traced.
-        embedding_model: Which model makes the embedding, where not the chosen one; "" for that.
+        tempo_range: BPM that the tempo must be between; None leaves it to the audio.
+        trace_id: Trace id of the request that asked for it; for logs.
+        span_id: Id of that request's span, the parent of the job's; "" if it was not traced.
+        embedding_model: Model that makes the embedding; "" for the chosen one.
     """
 
     source: Source
@@ -132,7 +132,7 @@ class AnalysisJob:
 
     @property
     def stage(self) -> Stage:
-        """What comes next: audio at an address is fetched before anything is analysed."""
+        """The next stage: audio at an address is fetched before anything is analysed."""
         return "fetch" if isinstance(self.source, UrlSource) else "analyse"
 
     def to_json(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class AnalysisJob:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "AnalysisJob":
-        """Read a job, also one that an earlier version wrote.
+        """Read a job, even one that an earlier version wrote.
 
         Raises:
             ValueError: Its source is of no known kind.
@@ -155,7 +155,7 @@ class AnalysisJob:
             format=plain.get("format"),
             include_embedding=plain.get("include_embedding", False),
             cache_key=cache_key,
-            # 0.1 did not say so, but named a key for look-ups alone
+            # 0.1 did not store it, but gave a cache key only for look-ups
             is_for_lookup=plain.get("is_for_lookup", bool(cache_key)),
             library_id=plain.get("library_id", ""),
             tempo_range=None if tempo_range is None else (tempo_range[0], tempo_range[1]),
@@ -180,7 +180,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """Why a job failed, fit for the customer."""
+    """Why a job failed, in words for the customer."""
 
     code: str
     message: str
@@ -191,7 +191,7 @@ class JobRecord:
     """A job as its owner may see it.
 
     Attributes:
-        balance: The owner's credits right after the submission; None when the job was read later.
+        balance: The owner's credits right after submission; None when the job was read later.
     """
 
     job_id: str
@@ -214,7 +214,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobPosition:
-    """Where a job stands in its owner's list, the oldest first."""
+    """A job's position in its owner's list, oldest first."""
 
     created_ms: int
     job_id: str
@@ -222,10 +222,10 @@ class JobPosition:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A job as a listing tells of it: without what is done and what was found.
+    """A job as a listing shows it: without its work and its result.
 
     Attributes:
-        trace_id: Of the request that asked for it, where it failed; else "".
+        trace_id: Trace id of the request that asked for it, if the job failed; otherwise "".
     """
 
     position: JobPosition
@@ -241,7 +241,7 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run one attempt of a job; ``fence`` makes every older right void."""
+    """The right to run one attempt of a job; its ``fence`` invalidates every older claim."""
 
     job_id: str
     account: str
@@ -257,7 +257,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What one sweep did; ``left_behind`` are the objects of the jobs that it has failed."""
+    """What one sweep did; ``left_behind`` are the stored objects of the jobs that it failed."""
 
     requeued: int = 0
     failed: int = 0

@@ -1,7 +1,7 @@
-"""Webhooks: where accounts want to be told that a job has ended, and the telling.
+"""Webhooks: the addresses where accounts want notice that a job has ended, and the delivery.
 
-Invariant: the script that ends a job also enters its delivery, so none is forgotten; a delivery may
-arrive twice, under the same ``webhook-id``.
+Invariant: the script that ends a job also records its delivery, so none is forgotten; a delivery
+may arrive twice, with the same ``webhook-id``.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from serve_app.store.keys import split_member
 
 DELIVERY_LEASE_MS = 60_000
 AT_ONCE, OF_A_SHARD = 256, 20
-"""Messages on their way, side by side; none waits for an address that hangs."""
+"""Messages being sent at once, in all and per shard; none waits for an address that hangs."""
 
 ROUND_S = 1.0
-"""A round waits so long for what it sends; the rest goes on beside the rounds that follow."""
+"""How long a round waits for what it sends; the rest goes on during the following rounds."""
 
 SEND_LIMIT_S = 20.0
 GONE = 410
@@ -45,8 +45,8 @@ class Webhooks:
 
         Args:
             store: The ledger role.
-            jobs: Where the jobs to tell about are read.
-            send: Posts a body with headers to a URL and gives the status; guards against private
+            jobs: Where the jobs that have ended are read.
+            send: Posts a body with headers to a URL and returns the status; guards against private
                 addresses. Needed only for ``deliver_due``.
             pepper: The installation's secret; signing secrets derive from it and are not stored.
         """
@@ -57,7 +57,7 @@ class Webhooks:
         self._sending: dict[asyncio.Task[bool], str] = {}
 
     async def register(self, account: str, url: str) -> Webhook:
-        """Set the account's URL; the secret stays the same while there is one."""
+        """Set the account's URL; a secret that exists already stays the same."""
         key = self._store.keys.webhook(account)
         if await self.get(account) is None:
             await self._store.command("HSETNX", key, "salt", new_salt())
@@ -84,16 +84,16 @@ class Webhooks:
         await self._store.command("DEL", self._store.keys.webhook(account))
 
     async def deliver_due(self) -> int:
-        """Begin every delivery that is due; tell how many arrived since the round before.
+        """Begin every delivery that is due; return how many have arrived since the last round.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         keys = self._store.keys
         tags = [keys.shard_tag(shard) for shard in range(keys.shards)]
         waiting = await self._store.ask([keys.webhook_index(tag, "due") for tag in tags], "ZCARD")
         due = [tag for tag in tags if keys.webhook_index(tag, "due") in waiting]
-        random.shuffle(due)  # whoever hangs does not always come first
+        random.shuffle(due)  # so that a hanging address does not always come first
         busy = Counter(self._sending.values())
         for tag in due:
             most = min(OF_A_SHARD - busy[tag], AT_ONCE - len(self._sending))
@@ -122,12 +122,12 @@ class Webhooks:
         return delay_s is None
 
     async def _deliver(self, account: str, job_id: str, attempt: int) -> int | None:
-        """Try once; None when done, seconds until the next attempt otherwise, negative: give up."""
+        """Try once; return None when done, seconds until the next attempt, or -1 to give up."""
         if self._send is None:
             raise RuntimeError("no sender was given")
         hook = await self.get(account)
         job = await self._jobs.get(account, job_id)
-        # Nobody has heard of the job that computes a catalog track.
+        # Nobody knows the id of a job that computes a catalog track.
         if hook is None or job is None or job.work.is_for_lookup:
             return -1
         body, message_id, now_s = message_body(job), f"msg_{job_id}", int(time.time())
@@ -143,7 +143,7 @@ class Webhooks:
         except OSError as error:
             logger.info("webhook for %s, attempt %d: %r", job_id, attempt, error)
             status = 0
-        except Exception as error:  # noqa: BLE001  one address must not keep the others waiting
+        except Exception as error:  # noqa: BLE001  one address must not delay others
             logger.warning("webhook for %s, attempt %d: %r", job_id, attempt, error)
             status = 0
         if 200 <= status < 300:
@@ -155,7 +155,7 @@ class Webhooks:
 
 
 def message_body(job: JobRecord) -> bytes:
-    """Write the message: thin, the result itself is read with ``GET /v1/jobs/{id}``."""
+    """Write the message, without the result, which is read with ``GET /v1/jobs/{id}``."""
     ended = job.finished_at or datetime.now(UTC)
     return json.dumps(
         {

@@ -1,16 +1,16 @@
 -- uses: clock calendar ledger topup
--- Credits from outside: topup, bonus (an extra grant) or adjust (also downwards).
+-- Add credits: topup, bonus (an extra grant) or adjust (up or down).
 -- KEYS: balance, payment, journal, topup, intents.
 -- ARGV: account, id, kind, credits, monthly grant or -1, why (JSON) or '', lifetime of the id in ms,
--- most that grant or packs may come to, with what is held of either.
--- Answers OK | DUP | MISMATCH | NOFUNDS | FULL, then the packed account. A top-up under the id of the open
--- intent closes it, also when it was booked before. A downward adjustment takes packs, then grant, and makes no debt.
+-- limit for grant or packs, including what is held.
+-- Answers OK | DUP | MISMATCH | NOFUNDS | FULL, then the packed account. A top-up with the id of the open
+-- intent closes it, even if it was booked before. A downward adjustment takes packs, then grant, never debt.
 local acct, id, kind, credits = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local raw = redis.call('MGET', KEYS[1], KEYS[2])
 local seen = kind .. ' ' .. ARGV[4]
 if raw[2] and raw[2] ~= seen then return {'MISMATCH', raw[1]} end
 if raw[2] then
-  -- A write of this call, so that waiting for a replica covers the payment too.
+  -- This call must write something, so that waiting for a replica covers the payment too.
   redis.call('PEXPIRE', KEYS[2], ARGV[7])
   close_intent(open_account(acct, raw[1], KEYS[1], nil, KEYS[3], KEYS[4], KEYS[5]), id)
   write_all()

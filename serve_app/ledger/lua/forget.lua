@@ -1,5 +1,5 @@
 -- Forget holds that ended long ago. KEYS: ended, then the holds that its first batches name.
--- ARGV: those batches as they were read; whoever comes second finds others and does nothing.
+-- ARGV: those batches as they were read; a second caller finds different ones and does nothing.
 -- Answers the number of holds.
 for i, batch in ipairs(ARGV) do
   if redis.call('LINDEX', KEYS[1], i - 1) ~= batch then return 0 end

@@ -1,3 +1,3 @@
 -- uses: history
--- Tell the history of writes of the server that has a key. KEYS: any key. Answers its id or ''.
+-- Return the replication id of the server that has a key. KEYS: any key. Answers the id or ''.
 return history() or ''

@@ -1,11 +1,11 @@
 -- uses: clock calendar ledger topup holds
--- Do a list of operations on holds, in order; each succeeds or fails for itself.
+-- Carry out a list of operations on holds, in order; each succeeds or fails on its own.
 -- KEYS: balance, due, journal, topup, intents of each account; then the holds.
--- ARGV: the operations, each packed as LAYOUT, grace ms, then the names of the accounts. Account and
--- hold of an operation are their places, from 1; amount is a cost, a final cost or hits; term is a
+-- ARGV: the operations, each packed as LAYOUT, grace ms, then the names of the accounts. An operation
+-- gives account and hold as places, from 1; amount is a cost, a final cost or hits; term is a
 -- time to live in ms or an allowance; price is a hit's, or -1; member is account|id. Layout and
--- commands stand in hold_operations.py too.
--- Answers each operation's word, then each account packed, as it is after all of them.
+-- commands are also in hold_operations.py.
+-- Answers each operation's word, then each packed account as it is after all of them.
 local LAYOUT = '<c1HHdddddss'
 local RESERVE, COMMIT, VOID, REAP, HIT = 'r', 'c', 'v', 'x', 'h'
 local PER_ACCOUNT, BEFORE_NAMES = 5, 2

@@ -1,5 +1,5 @@
 -- uses: clock calendar ledger topup holds jobs
--- Look at an unfinished job whose time has come, or whose worker is known to be dead.
+-- Check an unfinished job that is due for a check, or whose worker is known to be dead.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 -- ARGV: account, job id, dead worker or '', attempts allowed, queue limit ms, run limit ms,
 --       shortest and longest pause ms between two looks, crash message, queue message, run message,
@@ -14,7 +14,7 @@ local function answer(word, delay)
   return {word, source.kind, f[7], delay or 0, source.key or ''}
 end
 local open_member = acct .. '\31' .. id
--- Its place in line may be lost even now: look again when it has waited for twice as long.
+-- Its place in line may still get lost: look again when it has waited for twice as long.
 local function look_again(queued)
   local pause = math.min(tonumber(ARGV[8]), math.max(tonumber(ARGV[7]), NOW - queued))
   redis.call('ZADD', KEYS[6], math.min(NOW + pause, queued + tonumber(ARGV[5])), open_member)
@@ -30,7 +30,7 @@ elseif f[1] == 'running' then
   local is_over = NOW >= tonumber(f[6]) + tonumber(ARGV[6])
   local is_lost = tonumber(f[3]) <= NOW or (ARGV[3] ~= '' and ARGV[3] == f[2])
   if not is_lost then
-    -- No lease that is given now ends later: where one does, the clock was set back since.
+    -- No lease given now ends later than this: if one does, the clock has been set back.
     redis.call('HSET', KEYS[5], 'lease', math.min(tonumber(f[3]), NOW + tonumber(ARGV[12])))
     return answer('WAIT')
   elseif is_over then

@@ -1,8 +1,8 @@
 -- uses: clock calendar ledger topup holds jobs
--- Complete a job: result, charge and state in one step.
+-- Complete a job: store the result, charge, and change the state in one step.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
 -- ARGV: account, job id, fence, result, final cost or -1.
--- Answers 1, or 0: this attempt has lost the job. The same call again answers 1.
+-- Answers 1, or 0 if this attempt has lost the job. The same call again answers 1.
 local acct, id = ARGV[1], ARGV[2]
 local f = redis.call('HMGET', KEYS[5], 'state', 'fence', 'ttl')
 if f[2] ~= ARGV[3] then return 0 end

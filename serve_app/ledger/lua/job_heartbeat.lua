@@ -1,7 +1,7 @@
 -- uses: clock
--- Keep a running job. KEYS: job, open.
+-- Renew the lease of a running job. KEYS: job, open.
 -- ARGV: account, job id, fence, lease ms, progress, stage, run limit ms.
--- Answers 1, or 0: another attempt has it, it has ended, or ran too long.
+-- Answers 1, or 0 if another attempt has the job, or it has ended or run too long.
 local now = now_ms()
 local f = redis.call('HMGET', KEYS[1], 'state', 'fence', 'started')
 if f[1] ~= 'running' or f[2] ~= ARGV[3] then return 0 end

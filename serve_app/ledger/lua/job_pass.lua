@@ -1,8 +1,8 @@
 -- uses: clock
--- Pass a running job on to its next stage: other work, queued again; the attempt does not count.
+-- Pass a running job on to its next stage: queue it again with new work. The attempt does not count.
 -- KEYS: job, open.
 -- ARGV: account, job id, fence, payload, ms until the sweep may look.
--- Answers 1, or 0: this attempt has lost the job.
+-- Answers 1, or 0 if this attempt has lost the job.
 local now = now_ms()
 local f = redis.call('HMGET', KEYS[1], 'state', 'fence')
 if f[1] ~= 'running' or f[2] ~= ARGV[3] then return 0 end

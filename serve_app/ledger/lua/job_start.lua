@@ -1,11 +1,11 @@
 -- uses: clock
--- Begin one attempt. KEYS: job, open.
+-- Begin an attempt. KEYS: job, open.
 -- ARGV: account, job id, worker, lease ms.
--- Answers {'OK', attempts, fence, tier, kind, payload, cost} or {'NO'}: not queued, or not yet due.
+-- Answers {'OK', attempts, fence, tier, kind, payload, cost} or {'NO'} if not queued or not yet due.
 local now = now_ms()
 local f = redis.call('HMGET', KEYS[1], 'state', 'ready', 'tier', 'kind', 'payload', 'cost', 'queued')
 if f[1] ~= 'queued' then return {'NO'} end
--- One that was queued later than now is due: since then the clock was set back.
+-- A job with a queueing time in the future is due: the clock has been set back since.
 if tonumber(f[2]) > now and tonumber(f[7]) <= now then return {'NO'} end
 local attempts = redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 local fence = redis.call('HINCRBY', KEYS[1], 'fence', 1)

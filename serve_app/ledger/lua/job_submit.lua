@@ -1,9 +1,9 @@
 -- uses: clock calendar ledger topup holds
--- Take a job in: hold the credits, write the record, remember it for its lane.
+-- Accept a job: hold the credits, write the record, index it as open.
 -- KEYS: balance, hold, due, journal, topup, intents, job, open, list of the account's jobs.
 -- ARGV: account, hold id, cost, hold ttl ms, fingerprint, monthly grant, floor,
---       job id, tier, kind, payload, backlog cap, result lifetime ms, ms until the first enqueue is
---       made up for, grace ms, whether its owner may list it, how long the list keeps jobs.
+--       job id, tier, kind, payload, backlog cap, result lifetime ms, ms until the sweep checks
+--       that it is in its lane, grace ms, whether its owner may list it, how long the list keeps jobs.
 -- Answers OK | DUP | MISMATCH | NOFUNDS | BACKLOG, then the packed account.
 local acct, hold_id, cost, job_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[8]
 local raw = redis.call('MGET', KEYS[1], KEYS[2])

@@ -1,8 +1,8 @@
 -- uses: clock calendar ledger topup holds jobs
--- End a job whose id nobody was told, and refund it. Where there is none yet, its submission may
--- still be on its way: its id is kept from being taken.
+-- Fail and refund a job whose id nobody has received. If there is no such job yet, its submission may
+-- still be on its way: the id is blocked.
 -- KEYS: balance, hold, due, journal, job, open, dead, hook, hooks due.
--- ARGV: account, job id, code, message, ms to keep the id.
+-- ARGV: account, job id, code, message, ms to block the id.
 -- Answers NONE | FAILED | COMPLETE.
 local state = redis.call('HGET', KEYS[5], 'state')
 if state == 'queued' or state == 'running' then

@@ -1,10 +1,10 @@
 -- uses: clock
--- Fold exported entries into the base sums, drop them from the stream, and remember how far; what
--- takes back lost entries (recover.lua) is the archive's alone. The
--- holds that a call ended are listed together, with the time, to be forgotten by forget.lua.
--- KEYS: journal, base, ended. ARGV: last exported call, most.
--- Answers how many calls were dropped; none where it comes too late, or where the last one is not here:
--- a failover has lost it since.
+-- Fold exported entries into the base sums, drop them from the stream, and note the last one. Entries that
+-- take back lost ones (recover.lua) count only in the archive. The holds that a call ended are listed
+-- together with the time, for forget.lua.
+-- KEYS: journal, base, ended. ARGV: last exported call, maximum of calls.
+-- Answers how many calls were dropped; 0 if they already were, or if the last exported call is not here
+-- because a failover has lost it.
 local ENDS = {commit = true, void = true, reap = true, hit = true}
 local LOST = 'lost'
 local function is_before(one, other)
@@ -14,7 +14,7 @@ local function is_before(one, other)
   return tonumber(ms) < tonumber(other_ms)
 end
 local function fields_of(acct) return {acct .. ' n', acct .. ' g', acct .. ' p', acct .. ' d'} end
--- What was folded before. Each entry is added to it as it was to the account, in the same order.
+-- The sums so far. Each entry is added to them as it was to the account, in the same order.
 local function base_of(acct)
   local sums = redis.call('HMGET', KEYS[2], unpack(fields_of(acct)))
   for i = 1, 4 do sums[i] = tonumber(sums[i] or 0) end

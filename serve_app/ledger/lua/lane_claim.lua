@@ -1,5 +1,5 @@
 -- uses: clock lanes
--- Claim the next job: lanes by weighted round robin, owners of a lane in turn.
+-- Claim the next job: lanes by weighted round robin, the owners of a lane in turn.
 -- ARGV: worker, token, lease ms, cap per owner, then the weight of each lane in the order of KEYS.
 -- Answers {job, owner, lane} or {}.
 local worker, token, cap = ARGV[1], ARGV[2], tonumber(ARGV[4])

@@ -1,5 +1,5 @@
 -- uses: clock lanes
--- A claim ends: make room for the owner's next job. ARGV: job, token, cap per owner, 1 if served.
+-- End a claim and make room for the owner's next job. ARGV: job, token, cap per owner, 1 if served.
 local now = now_ms()
 local f = unclaim(ARGV[1], ARGV[2], tonumber(ARGV[3]))
 if not f then return 0 end

@@ -1,10 +1,10 @@
 -- uses: clock lanes
--- Claims whose lease is over; each is leased again until its record has been looked at.
--- ARGV: lease ms, most. Answers owner|job, …
+-- Return claims whose lease is over; each is leased again until its record has been checked.
+-- ARGV: lease ms, maximum of claims. Answers owner|job, …
 local now = now_ms()
 local ends = now + tonumber(ARGV[1])
 local found = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))
--- No lease that is given now ends later, and no pause: since then the clock was set back.
+-- No lease or pause given now ends later than this: the clock has been set back.
 if #found == 0 then
   found = redis.call('ZRANGEBYSCORE', LEASES, '(' .. ends, '+inf', 'LIMIT', 0, tonumber(ARGV[2]))
 end

@@ -1,6 +1,6 @@
 -- uses: clock lanes
--- What a new job of this owner would meet. ARGV: lane, owner.
--- Answers depth, owners in the ring, jobs of this owner that wait, mean service ms, mean busy.
+-- Return what a new job of this owner would find ahead of it. ARGV: lane, owner.
+-- Answers depth, owners in the ring, waiting jobs of this owner, mean service ms, mean busy.
 local from = ARGV[1] .. SEP .. ARGV[2] .. SEP
 return {
   tonumber(redis.call('HGET', DEPTH, ARGV[1]) or 0),

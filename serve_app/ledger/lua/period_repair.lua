@@ -1,7 +1,7 @@
 -- uses: clock calendar ledger
--- Bring an account back from a month that has not begun, into which a clock that ran ahead took it.
+-- Bring an account back from a month that has not begun, which a clock that was ahead had started.
 -- What was granted for that month counts as this month's. KEYS: balance, journal. ARGV: account.
--- Answers 1, or 0: its month is not ahead.
+-- Answers 1, or 0 if its month is not ahead.
 local raw = redis.call('GET', KEYS[1])
 if not raw then return 0 end
 local A = open_account(ARGV[1], raw, KEYS[1], nil, KEYS[2])

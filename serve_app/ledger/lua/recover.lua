@@ -1,11 +1,11 @@
 -- uses: clock calendar ledger topup
--- Bring back what a failover lost of one account: its state, holds and payments, once.
+-- Restore what a failover lost of one account: its state, holds and payments, once.
 -- KEYS: balance, due, journal, topup, intents, ended, mark, then the holds, then the payments.
 -- ARGV: account, state expected, state wanted, id, lifetime of mark and payments in ms, number of
---       holds, top-up as flat JSON or '', the numbers that are taken back or '', their sums of grant,
---       packs and debt; then member, packed and deadline or '' of each hold, then each payment's text.
--- Answers OK | DUP | CHANGED. The entry `recover` brings the difference; `lost` is for the archive, where
--- what was lost stands: it takes those numbers back, and counts in no balance here.
+--       holds, top-up as flat JSON or '', the entry numbers to take back or '', the sums of those entries'
+--       grant, packs and debt; then member, packed and deadline or '' of each hold, then each payment's text.
+-- Answers OK | DUP | CHANGED. The entry `recover` adds the difference. The entry `lost` is for the archive,
+-- which has the lost entries: it takes those numbers back there, and counts in no balance here.
 local raw = redis.call('GET', KEYS[1]) or ''
 if redis.call('EXISTS', KEYS[7]) == 1 then return 'DUP' end
 if raw ~= ARGV[2] then return 'CHANGED' end

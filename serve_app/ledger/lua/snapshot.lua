@@ -1,5 +1,5 @@
--- What an audit compares, at one moment. KEYS: base, journal, due, then balances.
--- ARGV: the last journal entry that was read already, or '-'.
+-- Return what an audit compares, as of one moment. KEYS: base, journal, due, then balances.
+-- ARGV: the last journal entry that was already read, or '-'.
 -- Answers base, entries after it, open holds, balances.
 local after = ARGV[1] == '-' and '-' or '(' .. ARGV[1]
 local balances = {}

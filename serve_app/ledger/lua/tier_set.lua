@@ -1,6 +1,6 @@
 -- uses: clock calendar ledger
 -- Move an account to a plan, and its owner's record to the tier. KEYS: balance, journal, owner record;
--- an account in another slot than the record comes without it, and is told only if there is one.
+-- the record is left out if it is in another slot, and then only an existing account is changed.
 -- ARGV: account, monthly grant, tier. The same call again changes nothing.
 local raw, monthly = redis.call('GET', KEYS[1]), tonumber(ARGV[2])
 if KEYS[3] then redis.call('HSET', KEYS[3], 'tier', ARGV[3]) end

@@ -1,7 +1,7 @@
 -- uses: clock calendar ledger topup
 -- Close an intent whose charge was declined; after too many, switch automatic top-up off.
 -- KEYS: balance, topup, intents, journal. ARGV: account, intent id, failures allowed, why.
--- Answers failures so far, or -1: not open.
+-- Answers failures so far, or -1 if the intent is not open.
 local f = redis.call('HMGET', KEYS[2], 'intent', 'iprice')
 if f[1] ~= ARGV[2] then return -1 end
 redis.call('HINCRBY', KEYS[2], 'spent', '-' .. f[2])

@@ -1,5 +1,5 @@
 -- uses: clock calendar ledger topup
--- Set automatic top-up up, or switch it off. KEYS: balance, topup, journal.
+-- Set up automatic top-up, or switch it off. KEYS: balance, topup, journal.
 -- ARGV: account, 1 on | 0 off, threshold, pack, price, cap, why it is off.
 -- An open intent stays open: its charge may already have been made.
 local A = open_account(ARGV[1], redis.call('GET', KEYS[1]), KEYS[1], nil, KEYS[3])

@@ -1,9 +1,9 @@
 -- uses: clock
--- Take due deliveries of a shard; each is out of reach for others until its lease ends.
--- KEYS: due, tries. ARGV: lease ms, most. Answers {member, attempt, …}.
+-- Take due deliveries of a shard; no other caller gets them until their lease ends.
+-- KEYS: due, tries. ARGV: lease ms, maximum of deliveries. Answers {member, attempt, …}.
 local now, most = now_ms(), tonumber(ARGV[2])
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, most)
--- What nobody has tried is due, also where the clock was set back since it came.
+-- A delivery that was never tried is due, even if the clock has been set back since it was added.
 if #due == 0 then
   for _, m in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf', 'LIMIT', 0, most)) do
     if redis.call('HEXISTS', KEYS[2], m) == 0 then due[#due + 1] = m end

@@ -1,4 +1,4 @@
--- The month of a moment: yyyymm, and when it ends (ms). After H. Hinnant, chrono-compatible dates:
+-- Return the month of a time as yyyymm, and when it ends (ms). After H. Hinnant, chrono-compatible dates:
 -- years begin in March here, days are counted from 0000-03-01, and 400 years are an era.
 local function month_of(ms)
   local day = math.floor(ms / 86400000) + 719468

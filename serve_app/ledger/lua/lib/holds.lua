@@ -1,8 +1,8 @@
--- Holds: they begin once and end once. Each function works on an account A, on what is stored of the
--- hold (`raw`, or false) under `key`, and on its `member` account|id; it answers a word, and the
--- hold as it is then if that has changed.
--- Stored are state, cost, final cost, its split into grant, packs and debt, whether a job's (0|1),
--- fingerprint.
+-- Holds: each begins once and ends once. A function here takes an account A, the hold stored under
+-- `key` (`raw`, or false) and its `member` account|id; it returns a word and, if the hold has changed,
+-- the new hold.
+-- Stored are state, cost, final cost, its split into grant, packs and debt, whether it is a job's (0|1),
+-- and fingerprint.
 local HOLD = '<sdddddB'
 local ENTRY = {committed = 'commit', voided = 'void', reaped = 'reap'}
 local score_of, score = nil, nil
@@ -34,7 +34,7 @@ local function reserve(A, raw, key, member, cost, ttl, monthly, floor, grace_ms,
   consider_topup(A, A.grant + A.packs - A.debt)
   local hold = packed_hold('held', cost, 0, grant, packs, debt, job, fingerprint)
   put_hold(A, key, member, hold)
-  -- Most holds of a script share a deadline: its text is made once.
+  -- Most holds of a script share a deadline, so its text is made once.
   if score_of ~= ttl then
     score_of, score = ttl, string.format('%.0f', NOW + ttl)
   end
@@ -45,10 +45,10 @@ local function reserve(A, raw, key, member, cost, ttl, monthly, floor, grace_ms,
   return 'OK', hold
 end
 
--- End a hold as `state`: committed at `final` (all of it if that is below 0), or voided or reaped at
--- 0. What is over goes back, newest bucket first; debt that was repaid in the meantime stays repaid:
--- what it took returns as packs. A hold is reaped only after its deadline, and a job's never is: the
--- job itself ends it.
+-- End a hold as `state`: committed at `final` (the whole cost if below 0), or voided or reaped at 0.
+-- The rest goes back in the order debt, packs, grant; debt that was repaid in the meantime stays repaid,
+-- and its part comes back as packs. A hold is reaped only after its deadline, and a job's hold never:
+-- the job itself ends it.
 -- OK | DUP | OVER | EARLY | JOB | CLOSED:<state> | MISSING
 local function settle(A, raw, key, member, state, final)
   if not raw then return 'MISSING' end
@@ -75,7 +75,7 @@ local function settle(A, raw, key, member, state, final)
   return 'OK', hold
 end
 
--- Give back what a committed hold cost, for its job failed after all; it is a voided one then.
+-- Give back what a committed hold cost, since its job failed after all; the hold is then voided.
 local function refund(A, raw, key, member)
   local _, cost, final, grant, packs, debt, job, at = struct.unpack(HOLD, raw)
   roll(A, -1)
@@ -89,9 +89,8 @@ local FREE_HIT_KEPT_MS = 600000
 local free_hit = nil
 
 -- Count cache hits; those beyond the monthly allowance cost `price` each, or are refused. They leave
--- a committed hold under their id, so that they count once; free ones, of which there are very many
--- and which are in no journal, for some time: longer than a key of idempotency stays with a process
--- that has died.
+-- a committed hold under their id, so that they count once. That of free hits, which are very many and
+-- not in the journal, is kept only for a time: longer than a dead process keeps an idempotency key.
 -- OK:<credits> | NOFUNDS | OVER
 local function count_hits(A, raw, key, member, hits, allowance, monthly, floor, grace_ms, price)
   if raw then

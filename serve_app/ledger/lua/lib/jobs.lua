@@ -1,7 +1,7 @@
 -- Job records. A hash: acct tier kind state payload cost used fp fence attempts worker lease
 -- progress stage code message created queued started finished result ttl.
--- `open` holds every unfinished job by the time it must be looked at next: a queued one that may
--- not have reached its lane, a running one whose lease ends.
+-- `open` holds every unfinished job by the time of its next check: a queued one may not have reached
+-- its lane, a running one's lease may end.
 local DEAD_KEPT = 999
 
 local function end_job(job, open, acct, id, state, used, ttl)
@@ -11,16 +11,16 @@ local function end_job(job, open, acct, id, state, used, ttl)
   redis.call('PUBLISH', 'afa-job-events', id)
 end
 
--- Only for accounts with a webhook: remember to tell.
+-- If the account has a webhook, note that a delivery is due.
 local function announce(hook, hooks_due, acct, id)
   if redis.call('EXISTS', hook) == 1 then
     redis.call('ZADD', hooks_due, NOW, acct .. '\31' .. id)
   end
 end
 
--- End a job's hold and count the job out; answers what the job cost. After a failover the hold may have
--- ended before its job: a committed one stays so if the job completes, and is given back if it fails.
--- KEYS begin with balance, hold, due, journal. final < 0: all of it.
+-- End a job's hold and count one open job less; returns what the job cost. After a failover the hold may
+-- have ended before its job: if committed, it stays so if the job completes, and is refunded if it fails.
+-- KEYS begin with balance, hold, due, journal. final < 0: the whole cost.
 local function end_hold(acct, id, state, final)
   local raw = redis.call('MGET', KEYS[1], KEYS[2])
   local A = open_account(acct, raw[1], KEYS[1], KEYS[3], KEYS[4])

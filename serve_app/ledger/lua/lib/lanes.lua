@@ -1,5 +1,5 @@
 -- The lanes: hints about which queued job to run next. The job record is the truth.
---   {lanes}:jobs     zset, score 0: lane|owner|number|job   jobs that wait, in order per owner
+--   {lanes}:jobs     zset, score 0: lane|owner|number|job|ms   waiting jobs, in order per owner
 --   {lanes}:where    hash: job -> 'w|'member or 'c|'lane|owner|token|ms|worker or
 --                    'd|'lane|owner
 --   {lanes}:served   zset: lane|owner by when it was last served
@@ -9,8 +9,8 @@
 --   {lanes}:leases   zset: owner|job by the end of its claim
 --   {lanes}:stats    hash: number, served, turn, quantum, moving means of service (ms) and busy
 --   {lanes}:wake     list: one token per new job, for waiting workers
---   {lanes}:ring:<lane>  zset, one per lane: lane|owner by when it was last served; owners that
---                        have work and room
+--   {lanes}:ring:<lane>  zset, one per lane: lane|owner by when it was last served; owners with
+--                        waiting jobs who may run another one
 -- '|' stands for the separator 0x1f. KEYS are always these nine, then the rings, in this order.
 local JOBS, WHERE, SERVED, BUSY, DEPTH = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local DELAYED, LEASES, STATS, WAKE = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -33,7 +33,7 @@ local function first_waiting(lane, owner)
   return redis.call('ZRANGEBYLEX', JOBS, '[' .. from, '[' .. from .. '\255', 'LIMIT', 0, 1)[1]
 end
 
--- An owner with work and room stands in the ring, placed by when it was last served.
+-- An owner with waiting jobs who may run another one is in the ring, by when it was last served.
 local function join_ring(lane, owner, cap)
   local who = lane .. SEP .. owner
   if tonumber(redis.call('HGET', BUSY, who) or 0) >= cap then return end

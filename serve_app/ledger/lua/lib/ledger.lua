@@ -3,20 +3,20 @@
 --   grant            monthly grant left
 --   packs            prepaid packs
 --   debt             used of the grace
---   negative_since   since when there is debt (ms), 0 while there is none
+--   negative_since   when the debt began (ms), 0 while there is none
 --   period           month that grant and look-ups belong to (yyyymm)
 --   period_ends      when it ends (ms)
 --   granted          granted this period
---   monthly_grant    the plan's
+--   monthly_grant    of the plan
 --   journal_length   entries so far
---   lookups_used     this period
+--   lookups_used     in this period
 --   held             credits in open holds
 --   open_jobs
---   floor            most debt that was last allowed
+--   floor            debt that was allowed when it was last made
 --   topup_threshold  -1: off
---   has_plan         1: tier_set.lua has told monthly_grant; before, whoever charges tells it
--- Packing instead of a hash or text: reading and writing it is a tenth of the work. Names instead of
--- numbered places: those would be upvalues, which each call pays for.
+--   has_plan         1: monthly_grant was set by tier_set.lua; 0: the caller that charges passes it
+-- Packed instead of a hash or text, since reading and writing it is a tenth of the work. Fields have names
+-- instead of numbers: those would be upvalues, which cost time in each call.
 local ACCOUNT = '<ddddddddddddddd'
 local NO_ACCOUNT = struct.pack(ACCOUNT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0)
 -- Format 1 had no has_plan.
@@ -33,10 +33,10 @@ local function put(key, value)
   n_puts = n_puts + 2
 end
 
--- What is to be kept for some milliseconds alone.
+-- A value that is only kept for some milliseconds.
 local function put_for(ms, key, value) passing[#passing + 1] = {'SET', key, value, 'PX', ms} end
 
--- What is to be written of a shard.
+-- What is to be written to a shard.
 local function shard_of(journal, due)
   local S = shards[journal]
   if not S then
@@ -46,8 +46,8 @@ local function shard_of(journal, due)
   return S
 end
 
--- The journal keeps what an account (a), a hold (h), its deadline (d) and a top-up (t) are afterwards:
--- whoever reads it needs no rule to tell the state.
+-- The journal keeps what an account (a), a hold (h), its deadline (d) and a top-up (t) are afterwards,
+-- so a reader of the journal need not compute the state.
 local function keep(S, name, image)
   local images = S.images
   local n = #images
@@ -69,7 +69,7 @@ local function open_account(name, raw, balance, due, journal, topup, intents)
     has_plan = has_plan}
 end
 
--- Give an account packed, and have it written if it has changed.
+-- Return an account packed, and have it written if it has changed.
 local function close_account(A)
   local packed = struct.pack(ACCOUNT, A.grant, A.packs, A.debt, A.negative_since, A.period,
     A.period_ends, A.granted, A.monthly_grant, A.journal_length, A.lookups_used, A.held,
@@ -81,7 +81,7 @@ local function close_account(A)
   return packed
 end
 
--- What is put twice is as it was put last. Ended holds have no time to live, which would take a
+-- If a key was put twice, the last value counts. Ended holds get no time to live, which would take a
 -- command each: the journal names them, and journal_trim.lua lists them to be forgotten.
 local function write_all()
   if n_puts > 1 then redis.call(unpack(puts, 1, n_puts)) end
@@ -100,8 +100,8 @@ local function write_all()
   end
 end
 
--- One journal entry: kind and account|id stand in line, beside it its number and what is added to
--- grant, packs and debt.
+-- Write one journal entry: its kind and account|id as text, and as numbers its place in the account's
+-- journal and what it adds to grant, packs and debt.
 local function note(A, kind, member, to_grant, to_packs, to_debt, why)
   A.grant, A.packs, A.debt = A.grant + to_grant, A.packs + to_packs, A.debt + to_debt
   A.journal_length = A.journal_length + 1
@@ -126,16 +126,16 @@ local function give(A, kind, member, to_grant, to_packs, why)
   note(A, kind, member, to_grant - (pay - from_packs), to_packs - from_packs, -pay, why)
 end
 
--- Now, or the latest moment that the keeper's clock has confirmed (serve_app/ledger/clock.py), if that is
--- earlier: a server whose clock runs ahead begins no month. The key lies in the account's slot.
+-- Now, or the latest time that the keeper's clock has confirmed (serve_app/ledger/clock.py), if that is
+-- earlier, so that a server whose clock is ahead begins no month. The key is in the account's slot.
 local function confirmed_now(A)
   local latest = redis.call('GET', string.match(A.balance, '^cr:{[^}]*}:') .. 'latest')
   return latest and math.min(NOW, tonumber(latest)) or NOW
 end
 
--- The first script of a month ends the old grant and brings the new one, of the plan that the account
--- has then; a higher plan brings the difference at once. monthly: what the caller takes for the plan's,
--- or -1; it counts until the account has been told its plan.
+-- The first script of a month ends the old grant and adds the new one, that of the account's plan
+-- at that time; a higher plan adds the difference at once. monthly: the grant that the caller assumes
+-- for the plan, or -1; it counts until tier_set.lua has set the account's plan.
 local function roll(A, monthly)
   if A.has_plan == 0 and monthly >= 0 then A.monthly_grant = monthly end
   local now = NOW < A.period_ends and NOW or confirmed_now(A)
@@ -150,8 +150,8 @@ local function roll(A, monthly)
   end
 end
 
--- How cost splits over grant, packs and debt; nil when it may not be spent: debt stays within floor,
--- and none is made once it has lasted for the grace.
+-- Split a cost into grant, packs and debt; nil if it may not be spent: debt stays within floor, and
+-- no more is made once it has lasted for the grace period.
 local function split(A, cost, floor, grace_ms)
   local grant = math.min(A.grant, cost)
   local packs = math.min(A.packs, cost - grant)

@@ -6,7 +6,7 @@ local function keep_topup(S, key, name)
   keep(S, 't' .. name, cjson.encode(redis.call('HGETALL', key)))
 end
 
--- `spent` counts this month's charges and the open intent, also one carried over from last month.
+-- `spent` counts this month's charges and the open intent, even one carried over from last month.
 local function spent_this_month(A)
   local f = redis.call('HMGET', A.topup, 'month', 'spent', 'iprice')
   if tonumber(f[1]) == A.period then return tonumber(f[2]) end
@@ -16,7 +16,7 @@ local function spent_this_month(A)
   return carried
 end
 
--- Close the open intent, if `id` names it: it is paid.
+-- Close the open intent as paid, if it has this `id`.
 local function close_intent(A, id)
   if redis.call('HGET', A.topup, 'intent') ~= id then return end
   spent_this_month(A)
@@ -26,9 +26,9 @@ local function close_intent(A, id)
   keep_topup(A.shard, A.topup, A.name)
 end
 
--- Opens one intent when `left` is under the threshold, none is open and the cap allows it. A reserve
--- that was refused counts as if nothing were left. An intent's id names the moment too: a failover may
--- take the count back, and a provider must not know the id.
+-- Open an intent if `left` is under the threshold, none is open and the cap allows it. For a refused
+-- reserve, `left` is -1. An intent's id includes the time: a failover may reset the count, and the id
+-- must be new to the payment provider.
 local function consider_topup(A, left)
   if A.topup_threshold < 0 or left >= A.topup_threshold then return end
   local f = redis.call('HMGET', A.topup, 'intent', 'price', 'cap', 'pack')
