@@ -1,1 +1,1 @@
-"""What is kept: money, jobs, keys, caches and uploaded audio, in Redis and object stores."""
+"""Storage of money, jobs, keys, caches and uploaded audio, in Redis and object stores."""

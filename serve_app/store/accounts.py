@@ -36,15 +36,15 @@ LONGEST_OVERLAP_S = 7 * 24 * 3600
 
 
 class UnknownKeyError(LookupError):
-    """There is no key of that id."""
+    """There is no key with that id."""
 
 
 class UnknownOwnerError(LookupError):
-    """There is no owner of that name."""
+    """There is no owner with that name."""
 
 
 class OtherPepperError(ValueError):
-    """The service hashes keys with another pepper, and would refuse what is made here."""
+    """The service hashes keys with another pepper, and would refuse keys made here."""
 
 
 class Accounts:
@@ -65,10 +65,10 @@ class Accounts:
         return hmac.new(self._pepper, key.encode(), hashlib.sha256).hexdigest()
 
     async def note_pepper(self) -> None:
-        """Note the hash of the pepper, which is the service's: keys are made with no other.
+        """Note the hash of this service's pepper: no keys can be made with another one.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         digest = self._digest(PEPPER_KEY)
         before = await self._store.command("GET", PEPPER_KEY)
@@ -95,13 +95,13 @@ class Accounts:
         """Make a key.
 
         Args:
-            owner: Whose; letters, digits and ``_.@-``.
-            tier: Sets the owner's tier; None leaves it, a new owner then being ``free``.
-            test: A key of the owner's test namespace.
-            scopes: What it may do.
+            owner: Owner of the key; letters, digits and ``_.@-``.
+            tier: Sets the owner's tier; None leaves it, or ``free`` for a new owner.
+            test: Whether the key is for the owner's test namespace.
+            scopes: What the key may do.
 
         Raises:
-            ValueError: A bad owner, tier or scope.
+            ValueError: The owner, tier or a scope is invalid.
             OtherPepperError: See the class.
         """
         check_owner(owner)
@@ -119,7 +119,7 @@ class Accounts:
         key, key_id = new_key(test), f"key_{new_ulid()}"
         digest = self._digest(key)
         names = self._store.keys
-        # The record comes last: before it, nothing works; the rest alone is harmless.
+        # The record is written last: the key does not work without it, and the rest does no harm.
         await self._store.command("HSET", names.owner_keys(owner), key_id, digest)
         await self._store.command("SET", names.api_key_id(key_id), f"{owner} {digest}")
         await self._store.command(
@@ -130,10 +130,10 @@ class Accounts:
         return IssuedKey(key, key_id)
 
     async def authenticate(self, key: str) -> Caller | None:
-        """Tell whom a key speaks for; None if it is malformed, unknown, expired or revoked.
+        """Return whom a key belongs to; None if it is malformed, unknown, expired or revoked.
 
         Raises:
-            ServiceUnavailableError: The ledger is away and the key is not remembered.
+            ServiceUnavailableError: The ledger is unavailable and the key is not cached.
         """
         if not is_well_formed(key):
             return None
@@ -160,7 +160,7 @@ class Accounts:
             scopes=frozenset(scopes.decode().split()),
             is_test=is_test,
         )
-        # What was read before a change was heard is not remembered.
+        # If a change was announced meanwhile, the record that was read is not cached.
         if is_heard and n_events == self._n_events:
             life_s = CACHE_S if left_ms < 0 else min(CACHE_S, left_ms / 1000)
             if len(self._cache) >= CACHE_SIZE:
@@ -169,9 +169,9 @@ class Accounts:
         return caller
 
     async def owners(self) -> list[str]:
-        """Return the names of all owners, sorted; every key of the store is looked at."""
+        """Return the names of all owners, sorted; this scans every key of the store."""
         names = await self._store.names(self._store.keys.any_owner)
-        # A name has no colon; what has one more part is the owner's list of keys.
+        # A name has no colon; a key with one more part is the owner's list of keys.
         return sorted(name.rpartition(":")[2] for name in names if name.count(":") == 2)
 
     async def tier_of(self, owner: str) -> str | None:
@@ -180,10 +180,10 @@ class Accounts:
         return None if tier is None else str(tier.decode())
 
     async def require(self, account: str) -> None:
-        """See that an account is somebody's: its owner was given a key, or it has a balance.
+        """Check that an account is in use: its owner has been issued a key, or it has a balance.
 
         Raises:
-            UnknownOwnerError: It is nobody's.
+            UnknownOwnerError: It is not in use.
         """
         owner, balance = account.removeprefix(TEST_NAMESPACE), self._store.keys.balance(account)
         if await self.tier_of(owner) is None and not await self._store.command("EXISTS", balance):
@@ -192,11 +192,11 @@ class Accounts:
             )
 
     async def set_tier(self, owner: str, tier: str) -> None:
-        """Move an owner to a tier, and tell the ledger in the same script.
+        """Move an owner to a tier, in the ledger too, by the same script.
 
         A higher monthly grant counts from the next charge on, a lower one from the next month. The
-        account of the owner's test keys may lie elsewhere: it is told first, and told again by the
-        same call.
+        account of the owner's test keys may be in another slot: it is moved first, and a repeated
+        call moves it again.
 
         Raises:
             ValueError: There is no such tier.
@@ -239,7 +239,7 @@ class Accounts:
         return issued
 
     async def revoke(self, key_id: str) -> None:
-        """End a key now.
+        """Revoke a key now.
 
         Raises:
             UnknownKeyError: There is no such key.
@@ -260,7 +260,7 @@ class Accounts:
         await self._bus.publish(KEY_EVENTS, owner)
 
     async def list(self, owner: str) -> list[KeyInfo]:
-        """Return all keys of an owner, oldest first, ended ones too."""
+        """Return all keys of an owner, oldest first, including ended ones."""
         listed = await self._store.command("HGETALL", self._store.keys.owner_keys(owner))
         pairs = (
             listed.items()

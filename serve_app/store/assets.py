@@ -1,7 +1,7 @@
 """Records of assets in the ledger role.
 
-Invariant: a record is gone the moment it expires; its bytes are known to ``due`` until they are
-deleted, so none is forgotten.
+Invariant: a record is gone the moment it expires; ``due`` lists its bytes until they are deleted,
+so none are forgotten.
 """
 
 from collections.abc import Collection
@@ -22,10 +22,10 @@ class Assets:
         self._store = store
 
     async def put(self, asset: NewAsset) -> AssetRecord:
-        """Write the record, or give the one its owner already has of the same bytes.
+        """Write the record, or return the one that its owner already has for the same bytes.
 
         Raises:
-            PayloadTooLargeError: It would pass the owner's quota.
+            PayloadTooLargeError: It would exceed the owner's quota.
         """
         owner, track = asset.owner, asset.track or ""
         word, *rest = await self._store.run(
@@ -66,11 +66,11 @@ class Assets:
         return self._store.keys.asset(owner, "e"), self._store.keys.asset(owner, "b")
 
     async def stored_bytes(self, owner: str) -> int:
-        """Return how many bytes the owner's living assets have; the same bytes count once."""
+        """Return how many bytes the owner's unexpired assets have; identical bytes count once."""
         return int(await self._store.run("asset_usage", [*self._usage_keys(owner)], []))
 
     async def get(self, owner: str, asset_id: str) -> AssetRecord | None:
-        """Read a record; None when expired, foreign or never written."""
+        """Read a record; None if it has expired, is another owner's or was never written."""
         return (await self._read(owner, [asset_id]))[0]
 
     async def _read(self, owner: str, asset_ids: Collection[str]) -> list[AssetRecord | None]:
@@ -79,7 +79,7 @@ class Assets:
             ("HMGET", self._store.keys.asset(owner, "r", asset_id), *fields)
             for asset_id in asset_ids
         ]
-        # A request that waits for one record keeps the time limit of one call.
+        # For one record the time limit is that of one call, since a request waits for it.
         one = len(reads) == 1
         rows = [await self._store.command(*reads[0])] if one else await self._store.batch(reads)
         records: list[AssetRecord | None] = []
@@ -102,7 +102,7 @@ class Assets:
         return records
 
     async def delete(self, asset: AssetRecord) -> bool:
-        """Forget an asset before its time, and have its bytes due; tell whether it was there."""
+        """Delete an asset before it expires and make its bytes due; return whether it existed."""
         keys = self._store.keys
         done = await self._store.run(
             "asset_delete",
@@ -118,9 +118,9 @@ class Assets:
         return bool(done)
 
     async def page(self, owner: str, limit: int, cursor: str | None) -> list[AssetRecord]:
-        """Give up to ``limit`` records, newest first, of those older than ``cursor``.
+        """Return up to ``limit`` records older than ``cursor``, newest first.
 
-        The cursor is only a position: any well-formed id will do, also a foreign or expired one.
+        The cursor is only a position: any well-formed id will do, even a foreign or expired one.
         """
         found: list[AssetRecord] = []
         below = "+" if cursor is None else f"({cursor}"
@@ -142,7 +142,7 @@ class Assets:
         return None if found is None else await self.get(owner, found.decode())
 
     async def due(self) -> list[tuple[str, str]]:
-        """Return owner and id of expired assets whose bytes are still to be deleted."""
+        """Return the owner and id of expired assets whose bytes are still to be deleted."""
         seconds, micros = await self._store.command("TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         keys = self._store.keys
@@ -154,7 +154,7 @@ class Assets:
         return [(owner, asset_id) for owner, asset_id in pairs]
 
     async def forget(self, owner: str, asset_id: str) -> None:
-        """Drop an expired asset from the indexes, after its bytes are gone."""
+        """Drop an expired asset from the indexes, once its bytes are deleted."""
         await self._store.batch(
             [
                 ("ZREM", self._store.keys.asset(owner, "i"), asset_id),
@@ -167,7 +167,7 @@ class Assets:
         )
 
     async def referenced(self, keys: Collection[str]) -> Collection[str]:
-        """Tell which of these object keys belong to a living record; see `KeepCheck`."""
+        """Return which of these object keys belong to an unexpired record; see `KeepCheck`."""
         pairs = [parse_object_key(key) for key in keys]
         living = await self._store.batch(
             [("EXISTS", self._store.keys.asset(owner, "r", asset_id)) for owner, asset_id in pairs]
@@ -180,7 +180,7 @@ class Assets:
 
 
 def over_quota(asset: NewAsset, stored_bytes: int, expires_in_ms: int) -> str:
-    """Say why an asset is not taken, and when there is more room."""
+    """Say why an asset is not accepted, and when there will be more room."""
     text = (
         f"your assets have {stored_bytes} bytes and this one {asset.size_bytes}; your tier keeps "
         f"{asset.quota_bytes} in all"

@@ -1,4 +1,4 @@
-"""Auto-pipelining: commands of the same turn of the event loop travel to Redis together.
+"""Auto-pipelining: commands of the same turn of the event loop are sent to Redis together.
 
 Invariant: each caller gets its own answer or error; no command waits for one of a later turn.
 """
@@ -15,7 +15,7 @@ Waiting = list[tuple[Sequence[Part], "asyncio.Future[Any]"]]
 
 
 class Autopipeline:
-    """Puts commands into pipelines by itself; not for those that block, nor for a cluster."""
+    """Puts commands into pipelines automatically; not for blocking ones, nor for a cluster."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -23,10 +23,10 @@ class Autopipeline:
         self._trips: set[asyncio.Task[None]] = set()
 
     async def send(self, *parts: Part) -> Any:
-        """Run one command, on one trip with all that are sent in this turn.
+        """Run one command, in one round trip with all others of this turn.
 
         Raises:
-            RedisError: This command's error, or that of the whole trip.
+            RedisError: This command failed, or the whole round trip did.
             OSError: The connection broke.
         """
         loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class Autopipeline:
                     answer.set_exception(error)
         finally:
             for _, answer in waiting:
-                answer.cancel()  # only where the trip itself was cancelled: nobody else answers
+                answer.cancel()  # only if the trip itself was cancelled: nobody else answers
 
     async def _exchange(self, waiting: Waiting) -> list[Any]:
         if len(waiting) == 1:

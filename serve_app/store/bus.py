@@ -1,6 +1,6 @@
-"""Messages between processes: ends of jobs, changes of keys. They only save waiting.
+"""Messages between processes about ended jobs and changed keys. They only save waiting.
 
-Invariant: nothing relies on a message arriving; listeners are told when some may have been missed.
+Invariant: nothing relies on a message arriving; listeners learn when some may have been missed.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Bus:
         self._listeners.setdefault(channel, []).append(listener)
 
     async def ready(self) -> bool:
-        """Start listening if need be; tell whether messages sent from now on will be heard."""
+        """Start listening if necessary; return whether messages sent from now on will arrive."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         with contextlib.suppress(TimeoutError):
@@ -44,7 +44,7 @@ class Bus:
         return self._is_ready.is_set()
 
     async def publish(self, channel: str, message: str) -> None:
-        """Tell every process; a message that cannot be sent is dropped."""
+        """Send a message to every process; one that cannot be sent is dropped."""
         with contextlib.suppress(ServiceUnavailableError):
             await self._store.command("PUBLISH", channel, message)
 
@@ -91,7 +91,7 @@ class Bus:
     def _connection(self) -> tuple[Redis, bool]:
         redis = self._store.redis
         if isinstance(redis, RedisCluster):
-            # A cluster passes every message to every node, so any node will do.
+            # A cluster forwards every message to every node, so any node will do.
             node = redis.get_random_node()
             return Redis(host=node.host, port=int(node.port)), True
         return redis, False
@@ -105,7 +105,7 @@ class Bus:
 def is_cancelled() -> bool:
     """Return whether this task was asked to end.
 
-    Until Python 3.12, asyncio.wait_for, which the client uses, may swallow the exception itself
+    Before Python 3.12, asyncio.wait_for, which the client uses, may swallow the exception itself
     (python/cpython#86296).
     """
     task = asyncio.current_task()

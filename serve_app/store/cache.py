@@ -1,6 +1,6 @@
-"""The cache: bytes by name, with a lifetime. It may vanish at any moment.
+"""The cache: bytes by name, with a lifetime. Values may vanish at any time.
 
-Invariant: no method raises because the cache role is away; a read is then a miss.
+Invariant: no method raises because the cache role is unavailable; a read is then a miss.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ LOCK_POLL_S = 0.05
 
 
 class Cache:
-    """Values under ``space`` and ``key``; keys of any length and alphabet."""
+    """Values under ``space`` and ``key``; a key may be any text of any length."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class Cache:
         return reply if isinstance(reply, bytes) else None
 
     def is_away(self) -> bool:
-        """Return whether a command has just failed, so that a miss may be none."""
+        """Return whether a command has just failed, so that a miss may not be a real one."""
         return not self._away.is_over
 
     async def get(self, space: str, key: str) -> bytes | None:
@@ -63,8 +63,8 @@ class Cache:
         """Let one caller at a time compute ``key``.
 
         Yields:
-            True to the one that shall compute. False to one that waited until another had ended
-            (look into the cache again), or for ``wait_s``.
+            True to the caller that is to compute. False to one that waited until another had ended
+            (look in the cache again), or for ``wait_s``.
         """
         name, token = f"lock:{hashlib.sha256(key.encode()).hexdigest()}", secrets.token_hex(8)
         deadline = time.monotonic() + wait_s

@@ -1,8 +1,8 @@
 """The connection to one Redis role, which runs Lua scripts.
 
-Invariant: every call ends within ``timeout_s``, in an answer or in ``ServiceUnavailableError``; a
-script that was sent may have run all the same, therefore every script is idempotent or
-harmless when repeated; see this folder's README.
+Invariant: every call ends within ``timeout_s``, with an answer or ``ServiceUnavailableError``; a
+script may have run even after an error, so every script is idempotent or harmless when repeated;
+see this folder's README.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ DEFAULT_TIMEOUT_S = 0.8
 LEDGER_FORMAT = 2
 RECONNECT_PAUSE_S = 0.02
 DRIVER = DriverInfo()
-"""Made once: each reads the metadata of a package, as every connection does that is given none."""
+"""Made once, since making one reads a package's metadata; each connection would do that itself."""
 
 NO_ADDRESS = (
     "AFA_REDIS_URL or AFA_CACHE_URL is not the address of a Redis, or has an unknown option; it "
@@ -57,10 +57,10 @@ NO_ADDRESS = (
 )
 
 MAX_CALLS = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-"""On their way to one role at a time; each has a connection, which stays open after it."""
+"""Calls to one role at a time; each has a connection, which stays open afterwards."""
 
 ASKED_AT_ONCE = 64
-"""Keys of one script: all other calls wait for it."""
+"""Keys per script; all other calls wait while it runs."""
 
 UNAVAILABLE = (
     RedisConnectionError,
@@ -73,7 +73,7 @@ UNAVAILABLE = (
     TimeoutError,
     OSError,
 )
-# Answers of a server that cannot write at the moment: no replica, disk full, loading, failing over.
+# Errors of a server that cannot write at the moment: no replica, disk full, loading, failing over.
 # A script's error may come within "Error running script (...): @user_script: 1: -NOREPLICAS ...".
 UNAVAILABLE_REPLY = re.compile(
     r"(?:^|: -)(?:NOREPLICAS|MISCONF|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|LOADING|READONLY|OOM) "
@@ -89,7 +89,7 @@ def says_unavailable(message: str) -> bool:
     """Return whether an error reply means that the server cannot do its work at the moment.
 
     Args:
-        message: As redis-py words it; of a pipeline ``Command # 2 (SET a b) of pipeline caused
+        message: In redis-py's words; for a pipeline ``Command # 2 (SET a b) of pipeline caused
             error: ('NOREPLICAS Not enough good replicas to write.',)``.
     """
     reply = message.rpartition(IN_PIPELINE)[2].lstrip("('\"")
@@ -97,14 +97,14 @@ def says_unavailable(message: str) -> bool:
 
 
 def says_something(answer: Any) -> bool:
-    """Return whether there is anything behind a key that was asked, as `ask.lua` does."""
+    """Return whether an answer is not empty, by the same rule as `ask.lua`."""
     if isinstance(answer, list):
         return any(part is not None for part in answer)
     return answer not in (None, 0)
 
 
 class Store:
-    """One Redis role: runs scripts and plain commands, and says plainly when it is away."""
+    """One Redis role: runs scripts and plain commands, with a clear error when unavailable."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Store:
         self._turns = asyncio.Semaphore(MAX_CALLS)
 
     def script(self, name: str) -> Script:
-        """Return the script of that name."""
+        """Return the script with that name."""
         found = self._scripts.get(name)
         if found is None:
             found = self._scripts[name] = compose(name, self._clock, self._source)
@@ -145,7 +145,7 @@ class Store:
         return await self.guard(self.evaluate(name, keys, args))
 
     async def evaluate(self, name: str, keys: Keys, args: Args = ()) -> Any:
-        """Run a script without a time limit; errors are Redis's own."""
+        """Run a script without a time limit; errors are those of Redis."""
         script = self.script(name)
         try:
             return await self._send("EVALSHA", script.digest, len(keys), *keys, *args)
@@ -157,11 +157,11 @@ class Store:
     ) -> Any:
         """Run a script that writes, and wait until ``replicas`` have what it wrote.
 
-        Both go over one connection: WAIT knows only what its own connection has written.
+        Both use one connection, since WAIT knows only what its own connection has written.
 
         Raises:
             ServiceUnavailableError: No answer in time, or too few replicas; it may have run.
-            ValueError: On a cluster, where ``min-replicas-to-write`` has to do instead.
+            ValueError: The role is a cluster; use ``min-replicas-to-write`` there.
         """
         if self.is_cluster:
             raise ValueError("waiting for replicas is not supported on a cluster")
@@ -186,7 +186,7 @@ class Store:
         return self._in_turn(lambda: self.redis.execute_command(*parts))
 
     async def _in_turn(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call that has a connection to itself; in a burst it waits for its turn."""
+        """Make a call on a connection of its own; in a burst it waits for its turn."""
         async with self._turns:
             return await call()
 
@@ -194,7 +194,7 @@ class Store:
         """Await a Redis call with the role's time limit.
 
         Raises:
-            ServiceUnavailableError: The role is away or too slow.
+            ServiceUnavailableError: The role is unavailable or too slow.
         """
         silence = self._silence if timeout_s is None else None
         limit_s = timeout_s or self.timeout_s
@@ -228,7 +228,7 @@ class Store:
         return await self.guard(self._send(*parts))
 
     async def batch(self, commands: Sequence[Sequence[str | bytes | int | float]]) -> list[Any]:
-        """Run many plain commands in one trip; not atomic.
+        """Run many plain commands in one round trip; not atomic.
 
         Raises:
             ServiceUnavailableError: No answer in time.
@@ -247,18 +247,18 @@ class Store:
     async def ask(
         self, names: Sequence[str], command: str, *args: str | bytes | int | float
     ) -> dict[str, Any]:
-        """Ask many keys the same; not atomic.
+        """Run one reading command on many keys; not atomic.
 
-        Where all lie on one server, keys with nothing behind them have no part in the answer:
-        sweeps look at every shard each second, and mostly find nothing.
+        If all are on one server, the server sends no empty answers: sweeps look at every shard
+        each second, and mostly find nothing.
 
         Args:
             names: The keys.
-            command: It reads, and its first argument is the key.
-            args: What follows the key.
+            command: A command that reads; its first argument is the key.
+            args: Further arguments after the key.
 
         Returns:
-            By key what is no null, no 0, and no list of nothing or of nulls alone.
+            The answers by key, without null, 0, empty lists and lists of nulls.
 
         Raises:
             ServiceUnavailableError: No answer in time.
@@ -282,10 +282,10 @@ class Store:
         }
 
     async def names(self, pattern: str, timeout_s: float = 30.0) -> list[str]:
-        """Return the names of all matching keys of every shard: for operators, never for requests.
+        """Return the names of all matching keys in every shard: for operators, never for requests.
 
         Raises:
-            ServiceUnavailableError: Not all were seen in time.
+            ServiceUnavailableError: Not all keys were read in time.
         """
 
         async def found() -> list[str]:
@@ -295,14 +295,14 @@ class Store:
         return await self.guard(found(), timeout_s)
 
     async def now_ms(self) -> int:
-        """Return the time that the role's scripts go by, in Unix milliseconds."""
+        """Return the time that the role's scripts use, in Unix milliseconds."""
         return int(await self.run("now", []))
 
     async def refuse_half_restored(self) -> None:
-        """Raise unless the last restore of the ledger, if there was one, came to its end.
+        """Raise if the last restore of the ledger was not completed.
 
         Raises:
-            ValueError: It did not.
+            ValueError: It was not completed.
         """
         if await self.command("GET", FORMAT_KEY) == HALF_RESTORED.encode():
             raise ValueError(
@@ -311,13 +311,14 @@ class Store:
             )
 
     async def claim_shards(self) -> None:
-        """Note format and number of shards at the ledger's first use, and keep to them ever after.
+        """Note format and number of shards at the ledger's first use; check them from then on.
 
-        Format 1, of 0.1, had no such note: it is read, and written anew where it changes.
+        Format 1, of release 0.1, had no such note: its records are read, and rewritten when they
+        change.
 
         Raises:
-            ValueError: The data were written with another number, and would not be found; or by a
-                later afa.
+            ValueError: The data were written with another number of shards, and would not be
+                found; or by a later afa.
         """
         await self.command("SETNX", SHARDS_KEY, self.keys.shards)
         await self.command("SETNX", FORMAT_KEY, LEDGER_FORMAT)
@@ -344,13 +345,13 @@ class Store:
         return True
 
     async def try_write(self) -> None:
-        """Return when a write would be taken, of a Redis Cluster on every primary.
+        """Check that a write would be accepted, by every primary of a Redis Cluster.
 
-        It changes nothing, so that nothing is logged or replicated: what is written is a new value
-        of a key that does not exist. Redis refuses it all the same where it refuses writes.
+        It changes nothing, so nothing is logged or replicated: it replaces the value of a key that
+        does not exist. Redis still refuses it whenever it refuses writes.
 
         Raises:
-            ServiceUnavailableError: A server is away, or takes no writes.
+            ServiceUnavailableError: A server is unavailable, or accepts no writes.
         """
         await asyncio.gather(
             *(self.command("SET", name, "", "XX") for name in await self._name_on_each_server())
@@ -369,12 +370,12 @@ class Store:
 
 
 def from_ms(stamp: int) -> datetime:
-    """Return the UTC moment of a stamp of the scripts: Unix milliseconds."""
+    """Return the UTC time of a timestamp that a script wrote: Unix milliseconds."""
     return datetime.fromtimestamp(stamp / 1000, UTC)
 
 
 def is_same_server(url: str, other: str) -> bool:
-    """Return whether two addresses lead to one server, whatever user and database they name."""
+    """Return whether two addresses are of one server, whatever user and database they name."""
     places = [
         parts.path if parts.scheme == "unix" else (parts.hostname, parts.port or DEFAULT_PORT)
         for parts in (urlsplit(url), urlsplit(other))
@@ -384,10 +385,10 @@ def is_same_server(url: str, other: str) -> bool:
 
 @contextmanager
 def reading_address() -> Iterator[None]:
-    """Say plainly that an address is none.
+    """Report an invalid address clearly.
 
     Raises:
-        ValueError: The text has nothing of the address, as there may be a password in it.
+        ValueError: The address is invalid; the text does not repeat it, as it may have a password.
     """
     try:
         yield
@@ -399,11 +400,11 @@ def open_redis(url: str, **options: Any) -> Redis:
     """Prepare the connections to one server.
 
     Raises:
-        ValueError: It is no address of one.
+        ValueError: It is not the address of a server.
     """
     with reading_address():
         redis = Redis.from_url(url, **options)
-        redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # takes options
+        redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # checks options
     return redis
 
 
@@ -424,14 +425,14 @@ def connect(
         timeout_s: Longest wait for one call. Callers that hold a request use the default; workers
             may wait longer.
         shards: Number of account shards; fixed for the life of the data.
-        clock: Stand-in for ``lua/lib/clock.lua``, for tests.
-        source: Stand-in for the Lua folder, for tests.
-        autopipelines: Send the commands of one turn of the event loop together; not for blocking
-            ones.
-        silence: Shared by the roles that one server plays.
+        clock: Replacement for ``lua/lib/clock.lua``, for tests.
+        source: Replacement for the Lua folder, for tests.
+        autopipelines: Whether to send the commands of one turn of the event loop together; not for
+            blocking ones.
+        silence: Shared by all roles on one server.
 
     Raises:
-        ValueError: It is no address of one.
+        ValueError: It is not the address of a server.
     """
     retry = Retry(ConstantBackoff(RECONNECT_PAUSE_S), 2)
     with reading_address():

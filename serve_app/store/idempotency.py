@@ -16,7 +16,7 @@ from serve_app.store.client import Store
 
 KEPT_S = 24 * 3600
 IN_FLIGHT_S, HOLD_AGAIN_S = 15.0, 4.0
-"""A key lapses so soon where the process dies that answers it; until then it is held again."""
+"""Time until a key lapses if its process dies, and between renewals while the process lives."""
 
 LONGEST_KEY = 255
 
@@ -26,7 +26,7 @@ class Fresh:
     """The key is new and now taken: run the request, then ``finish`` or ``abandon``.
 
     Attributes:
-        life: The same for a day, whatever becomes of the request; then the key begins anew.
+        life: Names the key's use for a day, whatever becomes of the request; then it changes.
     """
 
     life: str = field(default="", compare=False)
@@ -34,7 +34,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The request was answered before; answer the same."""
+    """The request was answered before; repeat the answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,12 +43,12 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The same request is being answered at this moment."""
+    """The same request is being answered now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The key was used with another request."""
+    """The key was used with a different request."""
 
 
 IdempotencyState = Fresh | Replay | InFlight | Mismatch
@@ -61,13 +61,13 @@ class Idempotency:
         self._store = store
 
     async def begin(self, owner: str, key: str, fingerprint: str) -> IdempotencyState:
-        """Find out what is known about a key, and take it if nothing is.
+        """Return what is known about a key, and take it if it is new.
 
         Raises:
-            ServiceUnavailableError: The ledger is away.
+            ServiceUnavailableError: The ledger is unavailable.
         """
         record = self._store.keys.idempotency(owner, key)
-        # It outlives the record of a request that died, and ends before the holds it made do.
+        # It outlives the record of a request that died, but not the holds that the request made.
         new_life = secrets.token_hex(8)
         command = ("SET", f"life:{record}", new_life, "NX", "PX", KEPT_S * 1000)
         life = new_life.encode()
@@ -88,7 +88,7 @@ class Idempotency:
 
     @asynccontextmanager
     async def held(self, owner: str, key: str, fingerprint: str) -> AsyncIterator[None]:
-        """Keep a key that is fresh taken while the block runs."""
+        """Hold a fresh key while the block runs."""
         holding = asyncio.create_task(self._hold(owner, key, fingerprint))
         try:
             yield
@@ -114,7 +114,7 @@ class Idempotency:
         headers: Mapping[str, str],
         body: bytes,
     ) -> None:
-        """Remember the answer for a day, unless the key lapsed and is another request's."""
+        """Store the answer for a day, unless the key has lapsed and another request has it."""
         await self._store.run(
             "idem_finish",
             [self._store.keys.idempotency(owner, key)],
@@ -122,8 +122,8 @@ class Idempotency:
         )
 
     async def abandon(self, owner: str, key: str, fingerprint: str) -> None:
-        """Forget a request that left nothing behind, so that it may be tried again.
+        """Forget a request that had no effect, so that it may be tried again.
 
-        A key that lapsed and was taken by another request, or has an answer, stays.
+        The key stays if it has an answer, or if it lapsed and another request has taken it.
         """
         await self._let_lapse(owner, key, fingerprint, 0.0)

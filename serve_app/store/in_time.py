@@ -1,9 +1,9 @@
 """A time limit for answers that leaves out the time in which this thread could not run.
 
-A loop that was held up, by a busy machine or by work of its own, finds the answer and the end of
-the limit together when it runs again. `asyncio.timeout` would throw the answer away; here the loop
-has a few more turns to take it in. And what the loop's thread has waited for a processor is added
-to the limit, up to its double.
+A loop that was blocked, by a busy machine or by its own work, finds the answer and the end of the
+limit together when it runs again. `asyncio.timeout` would throw the answer away; here the loop has
+a few more turns to receive it. And the time for which the loop's thread has waited for a processor
+is added to the limit, which at most doubles.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from types import TracebackType
 
 TURNS = 4
 SHARE = 0.05
-"""Of the limit, for each of those turns."""
+"""Part of the limit for each of those turns."""
 
 
 class _OwnFile:
-    """What Linux tells of a thread's turns on a processor, held open by the thread itself."""
+    """Linux's scheduling statistics of a thread, held open by the thread itself."""
 
     def __init__(self) -> None:
         try:
@@ -39,10 +39,10 @@ _own = threading.local()
 
 
 def waited_s() -> float:
-    """Return the seconds for which this thread was ready to run and had no processor.
+    """Return the seconds for which this thread was ready to run but had no processor.
 
-    The second figure of its ``schedstat`` (Documentation/scheduler/sched-stats of Linux); 0 where
-    the system does not tell.
+    The second figure of its ``schedstat`` (Documentation/scheduler/sched-stats of Linux); 0 if the
+    system does not report it.
     """
     try:
         file: _OwnFile = _own.file
@@ -52,10 +52,10 @@ def waited_s() -> float:
 
 
 class InTime:
-    """Lets the block run for a time, and raises ``TimeoutError`` from it after that.
+    """Lets the block run for a limited time, then raises ``TimeoutError`` from it.
 
     Args:
-        limit_s: The time, the further turns included.
+        limit_s: Time limit, including the further turns.
     """
 
     def __init__(self, limit_s: float) -> None:

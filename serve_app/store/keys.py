@@ -1,7 +1,7 @@
 """Every Redis key, built in one place.
 
-``{cNN}`` is the shard of an account, ``crc16(account) % shards``: all that one script changes lies
-in one slot of a Redis Cluster. The owner is part of the key, so a foreign id is simply absent.
+``{cNN}`` is the shard of an account, ``crc16(account) % shards``: all that one script changes is in
+one slot of a Redis Cluster. The owner is part of the key, so a foreign id is simply absent.
 
 =========================== ====== ==================================== ===================
 key                         type   holds                                lifetime
@@ -9,27 +9,27 @@ key                         type   holds                                lifetime
 cr:{cNN}:a:<acct>           string balance, packed: lua/lib/ledger.lua  for ever
 cr:{cNN}:r:<acct>:<id>      string hold: state, cost, final, split      48 h after its export;
                                                                         a free hit's 10 min
-cr:{cNN}:e                  list   exported ended holds                 until forgotten
+cr:{cNN}:e                  list   ended holds that were exported       until forgotten
 cr:{cNN}:p:<acct>:<id>      string payment, grant or adjustment seen    400 d
 cr:{cNN}:t:<acct>           hash   automatic top-up                     for ever
 cr:{cNN}:due                zset   open holds by deadline               for ever
 cr:{cNN}:intents            zset   accounts with an open intent         for ever
 cr:{cNN}:j                  stream journal, append-only                 until exported
 cr:{cNN}:jb                 hash   sums of the exported journal         for ever
-cr:{cNN}:latest             string latest moment a month may begin      for ever
+cr:{cNN}:latest             string latest time at which months begin    for ever
 cr:{cNN}:lost               string a failover lost exported entries     10 min, or reconciled
-cr:{cNN}:compared           string history of writes that was last      for ever
+cr:{cNN}:compared           string replication id of the server last    for ever
                                    compared with the archive
 cr:{cNN}:trial              -      nothing: trial writes name it        never written
-cr:beginning                string who begins an archive                300 s
+cr:beginning                string lock for beginning an archive        300 s
 cr:shards                   string number of shards                     for ever
 cr:format                   string version of these formats             for ever
 cr:pepper                   string hash of the service's key pepper     for ever
 job:{cNN}:<acct>:<id>       hash   job record and result                tier's asset life
-job:{cNN}:open              zset   unfinished jobs by next look:        for ever
+job:{cNN}:open              zset   unfinished jobs by next check:       for ever
                                    outbox, leases and time limits
 job:{cNN}:dead              list   jobs whose every attempt was lost    last 1,000
-jobs:{cNN}:<acct>           zset   jobs its owner may list, by creation for ever
+jobs:{cNN}:<acct>           zset   jobs the owner may list, by creation for ever
 wh:{cNN}:a:<acct>           hash   webhook registration                 for ever
 wh:{cNN}:due                zset   deliveries by next attempt           until delivered
 wh:{cNN}:tries              hash   attempts of open deliveries          until delivered
@@ -38,12 +38,12 @@ own:{cNN}:<owner>:keys      hash   key id to look-up hash               for ever
 key:<hash>                  hash   API key record                       for ever
 kid:<key id>                string owner and look-up hash of a key      for ever
 {lanes}:*                   …      queue hints: lua/lib/lanes.lua       for ever
-{fetches}:*                 …      the same, of jobs by address           for ever
+{fetches}:*                 …      the same for jobs by address         for ever
 as:{cNN}:r:<owner>:<asset>  hash   asset record                         tier's asset life
 as:{cNN}:s:<owner>:<sha256> string asset id of those bytes              tier's asset life
 as:{cNN}:t:<owner>:<track>  string asset id of that recording           tier's asset life
 as:{cNN}:i:<owner>          zset   asset ids, score 0                   for ever
-as:{cNN}:e:<owner>          zset   living assets and sizes, by expiry   for ever
+as:{cNN}:e:<owner>          zset   assets with sizes, by expiry         for ever
 as:{cNN}:b:<owner>          string sum of those sizes, in bytes         for ever
 as:{cNN}:due                zset   owner and asset by expiry            for ever
 {models}:*                  …      which checkpoints serve:             for ever
@@ -51,7 +51,7 @@ as:{cNN}:due                zset   owner and asset by expiry            for ever
 idem:{cNN}:<owner>:<key>    hash   answer to an Idempotency-Key         24 h; none yet: 15 s
 life:idem:{cNN}:<owner>:…   string what its charges are named after     24 h
 spend:<provider>:<month>    string billed calls to a provider           40 d
-rl:… turn:… slot:… c:… lock …      cache role: rates, slots, values     each its own
+rl:… turn:… slot:… c:… lock …      cache role: rates, slots, values     varies
 =========================== ====== ==================================== ===================
 """
 
@@ -65,7 +65,7 @@ FORMAT_KEY = "cr:format"
 PEPPER_KEY = "cr:pepper"
 BEGINNING_KEY = "cr:beginning"
 HALF_RESTORED = "half-restored"
-"""Stands for the format until `afa restore` or `afa ledger restore` is done."""
+"""Replaces the format until `afa restore` or `afa ledger restore` is done."""
 
 MODELS = "{models}:"
 KEY_EVENTS = "afa-key-events"
@@ -162,7 +162,7 @@ class Keyspace:
         return f"own:{self.tag(owner)}:{owner}"
 
     any_owner = "own:*"
-    """Pattern of `owner` and `owner_keys` for anybody."""
+    """Pattern of `owner` and `owner_keys` for all owners."""
 
     def owner_keys(self, owner: str) -> str:
         """Key of the list of an owner's API keys."""
@@ -175,7 +175,7 @@ class Keyspace:
 
     @staticmethod
     def api_key_id(key_id: str) -> str:
-        """Key that leads from a key id to its record."""
+        """Key of an API key's owner and hash, by key id."""
         return f"kid:{key_id}"
 
     def asset(self, owner: str, kind: str, name: str | None = None) -> str:
@@ -194,12 +194,12 @@ class Keyspace:
 
 
 def lane_key(name: str, space: str = LANES) -> str:
-    """Key of one of the lanes' structures; all of a space lie in one slot."""
+    """Key of one of the lanes' structures; all of a space are in one slot."""
     return space + name
 
 
 def models_key(name: str) -> str:
-    """Key of one of the structures that say which checkpoints serve; all lie in one slot."""
+    """Key of one of the structures that say which checkpoints serve; all are in one slot."""
     return MODELS + name
 
 
@@ -209,5 +209,5 @@ def join_member(*parts: str) -> str:
 
 
 def split_member(raw: bytes) -> list[str]:
-    """Take a sorted-set member apart."""
+    """Split a sorted-set member into its parts."""
     return raw.decode().split(SEPARATOR)

@@ -1,6 +1,6 @@
 """Request rates (GCRA) and requests in flight, per owner.
 
-Invariant: while the cache role is away, each process lets through its share of the rate, so the
+Invariant: while the cache role is unavailable, each process allows its share of the rate, so the
 limit fails open but bounded.
 """
 
@@ -36,12 +36,12 @@ class Decision:
 
 @dataclass(slots=True)
 class LocalBuckets:
-    """Token buckets of this process, for when the shared ones are away."""
+    """Token buckets of this process, for when the shared ones are unavailable."""
 
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, key: str, per_s: float, burst: float, cost: int) -> tuple[bool, float]:
-        """Take ``cost`` tokens if they are there; give also the level afterwards."""
+        """Take ``cost`` tokens if available; return whether they were, and the level afterwards."""
         now = time.monotonic()
         level, at = self.levels.get(key, (burst, now))
         level = min(burst, level + (now - at) * per_s)
@@ -58,7 +58,7 @@ class Limits:
     """Decides whether a request may pass."""
 
     def __init__(self, store: Store, *, replicas: int = 1) -> None:
-        """Use the cache role; ``replicas`` share the rate while it is away."""
+        """Use the cache role; ``replicas`` share the rate while it is unavailable."""
         self._store = store
         self._replicas = max(1, replicas)
         self._local = LocalBuckets()
@@ -75,7 +75,7 @@ class Limits:
         )
 
     async def check_failed_auth(self, address: str, *, count: bool) -> Decision:
-        """Look at an address before authentication, and count it after a failed one."""
+        """Check an address before authentication, and count it after a failed one."""
         return await self._decide(
             "auth", f"rl:auth:{address}", FAILED_AUTH_PER_MINUTE, WINDOW_S, None, int(count)
         )
@@ -117,7 +117,7 @@ class Limits:
     async def acquire_slot(
         self, owner: str, kind: str, limit: int, request_id: str, ttl_s: float = SLOT_TTL_S
     ) -> bool:
-        """Take one of ``limit`` slots; True also when the cache role is away."""
+        """Take one of ``limit`` slots; also True when the cache role is unavailable."""
         try:
             return bool(
                 await self._store.run(

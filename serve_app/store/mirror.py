@@ -1,7 +1,7 @@
 """Folders that every node of a cluster reads, published once and fetched by each.
 
-A publication is a listing of files by digest. It is written after all that it names, and names
-what switches readers over (a symbolic link, a manifest) after every other file. A node puts them in
+A publication is a listing of files by digest. It is written after all files that it names, and it
+names the one that switches readers over (a symbolic link, a manifest) last. A node puts them in
 place in that order: a reader finds one publication or the next, never a mixture.
 """
 
@@ -29,7 +29,7 @@ LISTING = "current.json"
 FETCHED = "published.json"
 LOCK = "published.lock"
 OWN_LOCK = "lock"
-"""Of whoever writes to a place on this machine."""
+"""Lock file of the process that writes to a place on this machine."""
 FOLLOW_S = 30.0
 BLOCK_BYTES = 1 << 20
 
@@ -43,8 +43,8 @@ class Place:
     """A folder that is published.
 
     Attributes:
-        name: Below the folder of all; "" is that folder itself, of which the switch alone counts.
-        switch: What its readers look at first: a link into the folder, or a file.
+        name: Path below the common folder; "" is that folder, of which only the switch counts.
+        switch: What readers look at first: a link into the folder, or a file.
     """
 
     name: str
@@ -73,11 +73,11 @@ class Mirror:
     """Publishes the places of a folder to a store, or brings a folder to what is published.
 
     Args:
-        url: As `open_backend` takes it.
-        folder: That the places lie below, on this machine.
+        url: Address of the store, as for `open_backend`.
+        folder: Folder on this machine that contains the places.
         places: The folders that belong together.
-        name: What operators call it.
-        is_whole: Whether a fetch deletes what the places have beyond the publication.
+        name: Name that operators use.
+        is_whole: Whether a fetch deletes files of the places that the publication lacks.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Mirror:
         self._shown = ""
 
     def publish(self) -> str:
-        """Publish what lies here; give its generation.
+        """Publish what this machine has; return its generation.
 
         Raises:
-            ServiceUnavailableError: The store is full or away; what was published before stays.
+            ServiceUnavailableError: The store is full or unavailable; the last publication stays.
         """
         files, links = {}, {}
         for place in self._places:
@@ -119,10 +119,10 @@ class Mirror:
         return generation_of(listing)
 
     def fetch(self) -> str:
-        """Bring this machine to what is published; give its generation, "" where there is none.
+        """Fetch what is published; return its generation, or "" if there is none.
 
         Raises:
-            ServiceUnavailableError: The store is away; what was fetched before stays.
+            ServiceUnavailableError: The store is unavailable; what was fetched before stays.
             DamagedPublicationError: A file is not what the listing says; likewise.
         """
         listing = self._published()
@@ -140,10 +140,10 @@ class Mirror:
         return generation_of(listing)
 
     def generations(self) -> tuple[str, str]:
-        """Return the generation that is published and the one that is here, "" where there is none.
+        """Return the published generation and the one here, each "" if there is none.
 
         Raises:
-            ServiceUnavailableError: The store is away.
+            ServiceUnavailableError: The store is unavailable.
         """
         fetched = self._folder / FETCHED
         here = fetched.read_bytes() if fetched.exists() else b""
@@ -153,7 +153,7 @@ class Mirror:
         """Fetch now, and again every half minute in a thread.
 
         Raises:
-            ServiceUnavailableError, DamagedPublicationError: As `fetch`.
+            ServiceUnavailableError, DamagedPublicationError: As for `fetch`.
         """
         self.fetch()
         Thread(target=self._follow_on, name="mirror", daemon=True).start()
@@ -212,7 +212,7 @@ class Mirror:
             fresh.replace(self._folder / name)
 
     def _prune(self, listing: dict[str, Any]) -> None:
-        """Delete what the publication before left; whoever had it open has switched since."""
+        """Delete files of the previous publication; its readers have switched since."""
         kept = {*listing["files"], *listing["links"]}
         for place in self._places if self._is_whole else ():
             for path in (self._folder / place.name).rglob("*"):
@@ -228,5 +228,5 @@ def is_there(path: Path, entry: dict[str, Any]) -> bool:
 
 
 def generation_of(listing: bytes) -> str:
-    """Name a publication: another name after every change, "" for none."""
+    """Name a publication by its contents; "" if there is none."""
     return hashlib.sha256(listing).hexdigest()[:16] if listing else ""

@@ -1,7 +1,7 @@
 """Objects in a local folder or any S3-compatible store, chosen by one URL.
 
-Invariant: an object is visible whole or not at all. A stream that fails, is cancelled or grows past
-its limit leaves nothing behind under its key (the store writes aside and publishes at the end).
+Invariant: an object is visible whole or not at all. A stream that fails, is cancelled or exceeds
+its limit leaves nothing under its key (the store writes elsewhere and publishes at the end).
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from serve_app.domain.objects import (
 logger = logging.getLogger(__name__)
 
 PART_BYTES = 5 * 1024 * 1024
-"""The smallest multipart part S3 takes, so the memory that one upload costs is a few of these."""
+"""The smallest multipart part that S3 accepts; an upload takes a few times this much memory."""
 
 READ_BYTES = 1024 * 1024
 SWEEP_BATCH = 500
@@ -45,15 +45,15 @@ STAGED_PATTERN = re.compile(r".+#[0-9]+")
 
 RETRIES = 3
 RETRY_LIMIT = timedelta(seconds=10)
-"""A request is not held longer by a store that is away; its client is told to come back."""
+"""A request waits no longer for an unavailable store; its client is asked to come back."""
 
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Say plainly that the store is full or away.
+    """Report a store that is full or unavailable.
 
     Raises:
-        ServiceUnavailableError: It did not do what was asked in the block.
+        ServiceUnavailableError: The store failed in the block.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def check_key(key: str) -> str:
     """Return ``key`` if it is safe in every store.
 
     Raises:
-        ValueError: Empty, absolute, has an empty or dot-only part, or other characters.
+        ValueError: It is empty, absolute, or has an empty or dot-only part or other characters.
     """
     if not KEY_PATTERN.fullmatch(key) or any(not part.strip(".") for part in key.split("/")):
         raise ValueError(f"not an object key: {key!r}")
@@ -76,7 +76,7 @@ def check_key(key: str) -> str:
 
 
 def open_backend(url: str) -> LocalStore | S3Store:
-    """Open the store a URL names.
+    """Open the store that a URL names.
 
     Args:
         url: ``file:///folder`` (created when missing) or ``s3://bucket/prefix``. An S3 URL may
@@ -84,7 +84,7 @@ def open_backend(url: str) -> LocalStore | S3Store:
             credentials come from the ``AWS_*`` environment or the machine's role, never the URL.
 
     Raises:
-        ValueError: Another scheme, no bucket, or an unknown parameter.
+        ValueError: The scheme is another, the bucket is missing, or a parameter is unknown.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -128,7 +128,7 @@ class ObjectStore:
 
         Raises:
             TooLargeError: The stream is longer than ``max_bytes``; nothing was stored.
-            ServiceUnavailableError: The store is full or away; nothing was stored.
+            ServiceUnavailableError: The store is full or unavailable; nothing was stored.
         """
         digest = hashlib.sha256()
         size_bytes = 0
@@ -140,7 +140,7 @@ class ObjectStore:
                 if max_bytes is not None and size_bytes > max_bytes:
                     raise TooLargeError(max_bytes)
                 if chunk:
-                    # Chunks of a request body are small; a large one would hold the event loop.
+                    # Chunks of a request body are small; a large one would block the event loop.
                     if len(chunk) > PART_BYTES:
                         await asyncio.to_thread(digest.update, chunk)
                     else:
@@ -158,7 +158,7 @@ class ObjectStore:
         """Store a few bytes under ``key``, replacing what was there.
 
         Raises:
-            ServiceUnavailableError: The store is full or away.
+            ServiceUnavailableError: The store is full or unavailable.
         """
         checked = check_key(key)
         with answering():
@@ -169,7 +169,7 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: No object has that key.
-            ServiceUnavailableError: The store is away.
+            ServiceUnavailableError: The store is unavailable.
         """
         checked = check_key(key)
         if self._folder is not None and _is_no_file(self._folder / checked):
@@ -209,7 +209,7 @@ class ObjectStore:
 
     @asynccontextmanager
     async def at_hand(self, key: str) -> AsyncIterator[Path]:
-        """Have the object as a local file while the block runs: itself, or a copy of it.
+        """Provide the object as a local file while the block runs: its own file, or a copy.
 
         Raises:
             ObjectNotFoundError: No object has that key.
@@ -229,26 +229,26 @@ class ObjectStore:
         """Remove the object; a missing one is not an error.
 
         Raises:
-            ServiceUnavailableError: The store is away.
+            ServiceUnavailableError: The store is unavailable.
         """
         checked = check_key(key)
         with suppress(FileNotFoundError), answering():
             await obstore.delete_async(self._backend, checked)
 
     async def ping(self) -> None:
-        """Write and remove a small object, each process its own.
+        """Write and remove a small object; each process has its own.
 
         Raises:
-            ServiceUnavailableError: The store is full or away.
+            ServiceUnavailableError: The store is full or unavailable.
         """
         await self.put(self._probe_key, b"afa")
         await self.delete(self._probe_key)
 
     async def scan(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Yield every published object below ``prefix``, which is a whole number of key parts.
+        """Yield every published object below ``prefix``, which must consist of whole key parts.
 
         Raises:
-            ServiceUnavailableError: The store is away.
+            ServiceUnavailableError: The store is unavailable.
         """
         clean = check_key(prefix.rstrip("/")) if prefix else None
         batches = aiter(obstore.list(self._backend, clean, chunk_size=SWEEP_BATCH))
@@ -261,12 +261,12 @@ class ObjectStore:
                 yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
 
     async def sweep(self, prefix: str, older_than: datetime, keep: KeepCheck) -> int:
-        """Delete orphans: objects nothing references, and what a crashed upload left half written.
+        """Delete orphans: objects that nothing references, and what crashed uploads left.
 
         Args:
             prefix: Where to look; "" is everywhere.
             older_than: Younger objects stay, because their record may be about to be written.
-            keep: Is given up to 500 keys at a time and answers those still referenced.
+            keep: Takes up to 500 keys at a time and returns those that are still referenced.
 
         Returns:
             How many objects were deleted.
@@ -296,11 +296,11 @@ class ObjectStore:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Return whether what lies there is something else: a pipe would keep its reader waiting."""
+    """Return whether the path is something other than a file: reading a pipe would never end."""
     try:
         return not S_ISREG(path.stat().st_mode)
     except OSError:
-        return False  # opening it tells why
+        return False  # opening it gives the reason
 
 
 def _remove_staged(folder: Path, before: float) -> None:

@@ -1,6 +1,6 @@
-"""A Redis as it is at one moment, in the form that it hands to a new replica.
+"""A snapshot of a Redis server, in the form that it sends to a new replica.
 
-Invariant: the server writes its snapshot in a process of its own, so nobody waits, and what one
+Invariant: the server writes its snapshot in a separate process, so nobody waits, and what one
 script wrote is in it whole or not at all.
 """
 
@@ -22,12 +22,12 @@ READ_BYTES = 1 << 20
 
 
 class SnapshotError(RuntimeError):
-    """The server hands out no snapshot; the message says what to do."""
+    """The server provides no snapshot; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An RDB file on its way; its moment has passed."""
+    """An RDB file being received; its contents are fixed."""
 
     size_bytes: int
     chunks: AsyncIterator[bytes]
@@ -38,7 +38,7 @@ async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
     """Ask a server for a snapshot of all its databases.
 
     Raises:
-        SnapshotError: It is a cluster, forbids SYNC, is away, or could not write the file.
+        SnapshotError: It is a cluster, forbids SYNC, is unavailable, or could not write the file.
     """
     if url.startswith(f"{CLUSTER_SCHEME}:"):
         raise SnapshotError(
@@ -58,7 +58,7 @@ async def _begin(connection: AbstractConnection) -> Snapshot:
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
         await connection.send_command("SYNC")
-        # redis-py reads replies only; what follows SYNC is none.
+        # redis-py reads only replies; what follows SYNC is not a reply.
         reader = cast("asyncio.StreamReader", connection._reader)
         while line == b"\n":
             async with asyncio.timeout(SILENCE_LIMIT_S):

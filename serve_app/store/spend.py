@@ -1,6 +1,6 @@
-"""What all replicas together may ask of a provider: turns in a window, billed calls in a month.
+"""Limits for all replicas together on calls to a provider: per window, and billed ones per month.
 
-Invariant: while Redis is away each process keeps its own count, so limits stay, only not shared.
+Invariant: while Redis is unavailable each process counts for itself: limits apply, but per process.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class SharedRateLimiter:
     def __init__(
         self, store: Store, fallback: RateLimiter, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Use ``store``, and ``fallback`` while it is away."""
+        """Use ``store``, and ``fallback`` while it is unavailable."""
         self._store = store
         self._fallback = fallback
         self._away = Away(clock)
@@ -60,14 +60,14 @@ class SpendCap:
         fallback: identification.SpendCap,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Allow ``most_calls`` per service and month; ask ``fallback`` while ``store`` is away."""
+        """Allow ``most_calls`` per service and month; ``fallback`` counts if ``store`` fails."""
         self._store = store
         self._most_calls = most_calls
         self._fallback = fallback
         self._clock = clock
 
     async def take(self, provider: str) -> bool:
-        """Book one call; see `serve_app.domain.identification.SpendCap`."""
+        """Count one call; see `serve_app.domain.identification.SpendCap`."""
         key = f"spend:{provider}:{self._clock():%Y-%m}"
         try:
             return bool(await self._store.run("spend", [key], [self._most_calls, MONTH_KEPT_MS]))

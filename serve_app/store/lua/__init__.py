@@ -23,7 +23,7 @@ def lua_files() -> Mapping[str, Path]:
     """Return every script and library by name; each room keeps its own in ``lua/``.
 
     Raises:
-        ValueError: Two rooms have one of the same name.
+        ValueError: Two rooms have one with the same name.
     """
     found: dict[str, Path] = {}
     for folder in sorted(SERVE_APP.glob("*/lua")):
@@ -48,8 +48,8 @@ def compose(
 
     Args:
         name: File name without ending.
-        clock: Lua text that stands in for ``lib/clock``; tests move time with it.
-        source: Gives the text of a file by name.
+        clock: Lua text that replaces ``lib/clock``; tests move time with it.
+        source: Returns the text of a file by name.
     """
     body = source(name)
     first = body.partition("\n")[0]

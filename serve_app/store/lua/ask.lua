@@ -1,5 +1,5 @@
--- Ask many keys the same; those with nothing to say are left out of the answer.
--- KEYS: to ask. ARGV: a command that reads, and what follows its key.
+-- Run one reading command on many keys; empty answers are left out.
+-- KEYS: the keys. ARGV: the command, and its arguments after the key.
 -- Answers {place, answer, …}, places from 1.
 local function says_something(answer)
   if type(answer) ~= 'table' then

@@ -1,4 +1,4 @@
--- Forget an asset before its time. Its bytes are due at once, so that they are swept if nobody else
+-- Delete an asset before it expires. Its bytes are due at once, so that they are swept if nothing else
 -- deletes them.
 -- KEYS: record, hash of the bytes, index, due, expiries, total. ARGV: owner, asset id.
 -- Answers whether there was one.

@@ -1,10 +1,10 @@
 -- uses: clock quota
--- Write an asset's record, or find the one of the same bytes; refuse it where it would pass the quota.
--- KEYS: record, hash of the bytes, index, due, expiries, total, track link. The last one counts only
+-- Write an asset's record, or find the one for the same bytes; refuse it if it would exceed the quota.
+-- KEYS: record, hash of the bytes, index, due, expiries, total, track link. The last one is used only
 --       with a track.
 -- ARGV: owner, asset id, sha256, size, type, lifetime ms, track or '', quota in bytes.
 -- Answers {'OK', created ms, expires ms} | {'DUP', asset id} | {'FULL', bytes stored, ms until the
--- next expiry}. Record and hash expire together, and count no longer than that.
+-- next expiry}. Record and hash expire together, and count towards the quota until then.
 local known = redis.call('GET', KEYS[2])
 if known then
   if ARGV[7] ~= '' then redis.call('SET', KEYS[7], known, 'PX', redis.call('PTTL', KEYS[2])) end

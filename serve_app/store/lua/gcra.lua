@@ -8,7 +8,7 @@ local burst, cost = tonumber(ARGV[3]), tonumber(ARGV[4])
 local step = math.floor(tonumber(ARGV[2]) * 1000 / tonumber(ARGV[1]))
 local depth = burst * step
 local tat = math.max(now, tonumber(redis.call('GET', KEYS[1]) or 0))
--- Nothing that was let through leaves it so far ahead: since then the clock was set back.
+-- Accepted requests never move it so far ahead: the clock has been set back.
 if tat > now + depth then tat = now end
 local wait = tat + math.max(cost, 1) * step - now - depth
 if wait > 0 then

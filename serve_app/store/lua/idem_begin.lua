@@ -1,5 +1,5 @@
--- Take an idempotency key, or tell what is known of it. KEYS: record. ARGV: fingerprint, ttl ms of
--- a request in flight.
+-- Take an idempotency key, or return what is known about it. KEYS: record. ARGV: fingerprint, ttl ms
+-- of a request in flight.
 -- Answers {'FRESH'} | {'MISMATCH'} | {'IN_FLIGHT'} | {'REPLAY', status, headers, body}.
 local f = redis.call('HMGET', KEYS[1], 'fp', 'status', 'headers', 'body')
 if not f[1] then

@@ -1,6 +1,6 @@
 -- uses: clock
 -- End an API key, now or after an overlap that is never lengthened. KEYS: key record.
--- ARGV: overlap ms, 0 revokes. Answers 1 or 0: no such key.
+-- ARGV: overlap ms, 0 revokes. Answers 1, or 0 if there is no such key.
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local overlap = tonumber(ARGV[1])
 if overlap == 0 then

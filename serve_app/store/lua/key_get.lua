@@ -1,6 +1,6 @@
 -- uses: clock
 -- Read an API key. KEYS: key record.
--- Answers {owner, key id, scopes, is test, digest, ms it is still valid or -1} or {} if it may not be used.
+-- Answers {owner, key id, scopes, is test, digest, ms it is still valid or -1} or {} if the key is not valid.
 local f = redis.call('HMGET', KEYS[1], 'owner', 'key_id', 'scopes', 'test', 'digest', 'not_after',
   'revoked')
 if not f[1] or f[7] then return {} end

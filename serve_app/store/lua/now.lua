@@ -1,3 +1,3 @@
 -- uses: clock
--- The time that all other scripts go by, in ms.
+-- Return the time that all other scripts use, in ms.
 return now_ms()

@@ -1,6 +1,6 @@
 -- uses: clock
 -- Take one of a few slots. KEYS: zset of request ids by when they lapse.
--- ARGV: request id, limit, ttl ms. Answers 1 or 0. A slot that is never given back lapses.
+-- ARGV: request id, limit, ttl ms. Answers 1 or 0. A slot that is not given back lapses.
 local now = now_ms()
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 if not redis.call('ZSCORE', KEYS[1], ARGV[1])
