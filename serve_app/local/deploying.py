@@ -1,6 +1,6 @@
-"""Deploys the application on a Ray that runs, in a process that ends once every part is up.
+"""Deploys the application on a running Ray, in a process that ends once every part is up.
 
-The service's own process, which stays, so loads neither torch nor Serve.
+So the service's own process, which stays, loads neither torch nor Serve.
 """
 
 import argparse
@@ -28,15 +28,15 @@ APP_NAME = "afa"
 
 
 def deploy(config: dict[str, Any], host: str, port: int) -> None:
-    """Start Serve and have it start every part; it goes on with that when this process has ended.
+    """Start Serve and let it start every part; it continues after this process has ended.
 
     Args:
         config: The Serve file.
-        host: Where the service takes requests.
-        port: Of TCP.
+        host: Address at which the service accepts requests.
+        port: TCP port.
     """
     options = config["http_options"] | {"host": host, "port": port}
-    with suppress(TimeoutError):  # of the proxy, which whoever waits has more patience with
+    with suppress(TimeoutError):  # the proxy is slow; the waiting process allows it more time
         serve.start(
             proxy_location=config["proxy_location"],
             http_options=HTTPOptions(**options),
@@ -55,10 +55,10 @@ def deploy(config: dict[str, Any], host: str, port: int) -> None:
 
 
 def wait_deployed() -> bool:
-    """Report each part that is up; tell whether all came so far, or one does not start.
+    """Report each part that is up; return whether all started, False as soon as one cannot.
 
-    Asks the controller for the states alone: `serve.status` pickles a router for each part anew,
-    a fifth of a second a call.
+    It asks the controller only for the states: `serve.status` pickles a router again for each part,
+    which takes a fifth of a second per call.
     """
     client: Any = _get_global_client()
     reported: set[str] = set()
@@ -85,13 +85,13 @@ def last_line(trace: str) -> str:
 
 
 def end_with_the_service() -> None:
-    """End this process when the service closes the pipe that is its standard input, or dies."""
+    """End this process when the service dies or closes the pipe to this standard input."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
 
 def main() -> None:
-    """Deploy; status 1 where a part does not start."""
+    """Deploy; exit with status 1 if a part does not start."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--address", required=True)
     parser.add_argument("--host", required=True)

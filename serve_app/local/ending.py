@@ -1,7 +1,7 @@
-"""How a process ends, of the `afa` command and of the service.
+"""Ends the processes of the `afa` command and of the service.
 
-It ends without the interpreter being taken apart: a thread of obstore or Lance that wants Python
-at that moment aborts the process, whatever the command had to say
+They end without finalising the interpreter: a thread of obstore or Lance that needs Python at that
+moment would abort the process, whatever status the command had
 (https://github.com/PyO3/pyo3-async-runtimes/issues/40).
 """
 
@@ -15,7 +15,7 @@ _status: int | None = None
 
 
 def end(status: int) -> NoReturn:
-    """End the process; below zero by a signal of that number, as `subprocess` tells it."""
+    """End the process; a negative status means the signal with that number, as in `subprocess`."""
     global _status
     _status = status
     sys.exit(status)
@@ -23,12 +23,12 @@ def end(status: int) -> NoReturn:
 
 @atexit.register
 def _leave() -> None:
-    """Leave; registered before what other modules have to do at the end, and so called last."""
+    """Leave the process; registered before other modules' exit functions, so called last."""
     if _status is None:
         return
     try:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # as where it was closed before the command began
+            if stream is not None:  # None if it was closed before the command began
                 stream.flush()
     except OSError:
         os._exit(_status or 1)

@@ -1,4 +1,4 @@
-"""Locks of files, which last as long as any process has the file open."""
+"""Locks on files, which last as long as any process has the file open."""
 
 import errno
 import fcntl
@@ -8,10 +8,10 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def take_lock(file: IO[str] | int) -> bool:
-    """Take the lock of an open file, unless somebody has it; tell whether to go on.
+    """Take the lock of an open file unless another process has it; return whether to go on.
 
-    Processes that inherit the file keep it. A network's or a user's file system may have no locks:
-    there nobody is kept out.
+    Processes that inherit the file keep the lock. A network or FUSE file system may have no locks:
+    there the answer is always yes.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

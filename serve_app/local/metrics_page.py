@@ -1,6 +1,6 @@
-"""Shows Ray's page of metrics where Prometheus looks.
+"""Serves Ray's page of metrics where Prometheus looks for it.
 
-Ray itself shows it on a port of its own choice and, as all of a local service, on loopback alone.
+Ray itself serves it on a port that it chooses and, as in all of a local service, only on loopback.
 """
 
 import threading
@@ -15,13 +15,13 @@ PATH = "/metrics"
 
 
 class MetricsPage:
-    """Answers at an address with what another page says; its thread ends with the process.
+    """Serves the contents of another page at an address; its thread ends with the process.
 
-    One scrape after another, so that no number of clients takes the service's threads.
+    It answers one scrape at a time, so that many clients cannot take the service's threads.
     """
 
     def __init__(self, source: str, address: str) -> None:
-        """Take the address.
+        """Claim the address.
 
         Args:
             source: Ray's page.
@@ -30,7 +30,7 @@ class MetricsPage:
         host, _, port = address.rpartition(":")
 
         class Handler(BaseHTTPRequestHandler):
-            """Asks the source for each request."""
+            """Reads the source for each request."""
 
             timeout = LIMIT_S
 
@@ -57,12 +57,12 @@ class MetricsPage:
         self.url = f"http://{host}:{self._server.server_port}{PATH}"
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start answering."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
 
 class Server(HTTPServer):
-    """Keeps clients that went away out of the log."""
+    """Keeps clients that disconnect out of the log."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Go on with the next."""
+        """Ignore the error and go on with the next request."""

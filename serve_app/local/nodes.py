@@ -1,4 +1,4 @@
-"""What is installed on each node of a Ray cluster."""
+"""Finds out what is installed on each node of a Ray cluster."""
 
 import json
 import logging
@@ -16,11 +16,11 @@ ANSWER_LIMIT_S = 60.0
 
 
 class NoClusterError(RuntimeError):
-    """No Ray runs on this machine, or it does not let us in."""
+    """No Ray runs on this machine, or it refuses the connection."""
 
 
 def installed() -> dict[str, str]:
-    """Return the versions that matter of the interpreter that runs this."""
+    """Return the versions that matter, of this interpreter and its packages."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -31,16 +31,16 @@ def installed() -> dict[str, str]:
 
 
 def versions_by_node() -> Mapping[str, Mapping[str, str]]:
-    """Ask every living node of the cluster that this machine belongs to.
+    """Ask every live node of the cluster that this machine belongs to.
 
-    A process of its own asks: Ray waits for minutes for a head that does not answer, and may end
-    the process that waits.
+    A separate process asks: Ray waits for minutes for a head that does not answer, and may end the
+    process that waits.
 
     Returns:
         Node address to package to version.
 
     Raises:
-        NoClusterError: This machine belongs to none, or a node does not answer.
+        NoClusterError: This machine belongs to no cluster, or a node does not answer.
     """
     asking = [sys.executable, "-m", __name__]
     try:
@@ -57,7 +57,7 @@ def versions_by_node() -> Mapping[str, Mapping[str, str]]:
 
 
 def ask_nodes() -> dict[str, dict[str, str]]:
-    """Return what `versions_by_node` gives, for as long as Ray waits."""
+    """Return what `versions_by_node` returns, waiting as long as Ray does."""
     ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     ask = ray.remote(num_cpus=0)(installed)
     asked = {

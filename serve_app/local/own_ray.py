@@ -1,4 +1,4 @@
-"""A Ray of this command's own on this machine, which ends with it."""
+"""A private Ray for this command on this machine, which ends with it."""
 
 import logging
 import os
@@ -13,30 +13,30 @@ from serve_app.local import loopback
 from serve_app.local.processes import descendants
 
 HEADS = ("raylet", "gcs_server")
-"""Nothing of Ray goes on without them, and nothing of Ray starts them again."""
+"""Processes that Ray cannot run without, and does not restart."""
 
 QUIET: Mapping[str, str] = {
-    # Serve's own 100 ms of both are most of what it takes at rest. The first delays each step of a
-    # start, of a scaling and of a replacement, by a quarter of a second on average; the second adds
-    # at most five seconds to the ten after which Ray shows a metric.
+    # Serve's default of 100 ms for both is most of its load at rest. The first delays each step of
+    # a start, a scaling and a replacement by a quarter of a second on average; the second adds at
+    # most five seconds to the ten after which Ray shows a metric.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
-    # Each worker looks for signals a hundred times a second, and would note each look.
+    # Each worker checks for signals a hundred times a second, and would record each check.
     "RAY_event_stats": "0",
 }
-"""What has Ray do less where nothing happens; each can be set otherwise."""
+"""Settings that reduce Ray's work at rest; the environment can override each."""
 
 UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
-"""Methods that start what nobody asks here: the dashboard's server, which is switched off and runs
-all the same, what prints workers' logs in a terminal, and what adds machines to a cluster."""
+"""Methods that start what is not needed here: the dashboard's server, which runs even if switched
+off, what prints workers' logs in a terminal, and what adds machines to a cluster."""
 
 
 def start(n_cpus: int) -> Mapping[str, int]:
-    """Start Ray on the loopback interface, connect to it, and give its heads, name to id.
+    """Start Ray on the loopback interface, connect to it, and return its heads, name to pid.
 
-    Nothing of Ray may be imported before: it reads the environment then.
+    Nothing of Ray may be imported before, since it reads the environment on import.
     """
-    # Without the token Ray's ports would run the code of every user of this machine.
+    # Without the token, Ray's ports would run code from every user of this machine.
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ |= loopback.ENVIRONMENT
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -53,7 +53,7 @@ def start(n_cpus: int) -> Mapping[str, int]:
     for method in UNUSED:
         setattr(node, method, lambda *_, **__: None)
     with warnings.catch_warnings():
-        # Ray forks to start other programs, in which nothing of Lance goes on.
+        # Ray only forks to start other programs, which do not use Lance.
         warnings.filterwarnings("ignore", "lance is not fork-safe")
         ray.init(
             address="local",
@@ -68,7 +68,7 @@ def start(n_cpus: int) -> Mapping[str, int]:
 
 
 def kill_rest() -> None:
-    """End what is left of a Ray whose head has ended: asked to, it would wait for the head."""
+    """Kill what is left of a Ray whose head has ended; a normal stop would wait for the head."""
     for pid in descendants(os.getpid()).values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Whose processes run on this machine, and which ports they hold open."""
+"""Which processes run on this machine, and which ports they have open."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -8,17 +8,17 @@ from pathlib import Path
 import psutil
 
 RAYS = ("raylet", "gcs_server", "ray::", "ray-dashboard")
-"""How the processes of a node of Ray call themselves, apart from what a raylet started."""
+"""Names of the processes of a Ray node, apart from those that a raylet started."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Listener:
-    """A port that a process takes connections on.
+    """A port on which a process accepts connections.
 
     Attributes:
-        port: Of TCP.
-        address: Of the interface; "0.0.0.0" and "::" are all of them.
-        process: Its name.
+        port: TCP port.
+        address: Address of the interface; "0.0.0.0" and "::" mean all interfaces.
+        process: Name of the process.
     """
 
     port: int
@@ -27,14 +27,14 @@ class Listener:
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines may reach it."""
+        """Whether other machines can reach it."""
         address = ipaddress.ip_address(self.address)
         mapped = getattr(address, "ipv4_mapped", None)
         return not (mapped or address).is_loopback
 
 
 def birth(pid: int) -> str | None:
-    """Return what no other process has in common with a living one, and no clock changes.
+    """Return what identifies a live process uniquely, independent of clock changes.
 
     That is the boot of the machine, and how many ticks after it the process started; field 22 of
     proc(5).
@@ -48,7 +48,7 @@ def birth(pid: int) -> str | None:
 
 
 def descendants(pid: int) -> dict[str, int]:
-    """Return the living descendants of a process, as ``name-pid`` to pid; none if it has ended."""
+    """Return the live descendants of a process, as ``name-pid`` to pid; none if it has ended."""
     try:
         children = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -57,7 +57,7 @@ def descendants(pid: int) -> dict[str, int]:
 
 
 def is_started_by_afa(pid: int) -> bool:
-    """Whether the parent of a process is a command or the service of afa."""
+    """Return whether the parent of a process is a command or the service of afa."""
     try:
         parent = psutil.Process(pid).parent()
         words = [] if parent is None else parent.cmdline()
@@ -67,7 +67,7 @@ def is_started_by_afa(pid: int) -> bool:
 
 
 def name_of(process: psutil.Process) -> str:
-    """Return the name that it was started by, or gave itself."""
+    """Return the name that a process was started by, or gave itself."""
     try:
         words = " ".join(process.cmdline()).split()
         return Path(words[0]).name if words else process.name()
@@ -76,7 +76,7 @@ def name_of(process: psutil.Process) -> str:
 
 
 def listeners(pids: Iterable[int]) -> list[Listener]:
-    """Return the ports that these processes hold open; a process of another user tells none."""
+    """Return the ports that these processes have open; another user's processes show none."""
     found = set()
     for pid in pids:
         try:
@@ -90,20 +90,20 @@ def listeners(pids: Iterable[int]) -> list[Listener]:
 
 
 def raylets() -> list[int]:
-    """Return the processes on this machine that each make it a node of Ray."""
+    """Return the raylet processes on this machine; each makes it a node of a Ray cluster."""
     return [one.pid for one in psutil.process_iter() if name_of(one) == "raylet"]
 
 
 def rays() -> list[int]:
-    """Return all processes of Ray on this machine."""
+    """Return all Ray processes on this machine."""
     started = {pid for raylet in raylets() for pid in descendants(raylet).values()}
     named = {one.pid for one in psutil.process_iter() if name_of(one).startswith(RAYS)}
     return sorted(started | named)
 
 
 def has_token(raylet: int) -> bool:
-    """Whether a node of Ray was told to ask for a token."""
+    """Return whether a Ray node requires a token."""
     try:
         return psutil.Process(raylet).environ().get("RAY_AUTH_MODE") == "token"
     except psutil.Error:
-        return True  # another user's, which cannot be seen, or it has just ended
+        return True  # another user's, which cannot be read, or it has just ended

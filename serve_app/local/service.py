@@ -46,9 +46,9 @@ READY_LIMIT_S = 300.0
 LOOK_S = 0.5
 POLL_S = 0.2
 AFTER_HEADS_S = 5.0
-"""Ray ends its heads last, and has little to do then."""
+"""Ray ends its heads last, and has little left to do then."""
 TRUSTED_PROXIES = "FORWARDED_ALLOW_IPS"
-"""uvicorn believes these; where it is not set it believes every process of this machine."""
+"""Proxies that uvicorn trusts; if not set, it trusts every process of this machine."""
 DEPLOY = (sys.executable, "-m", "serve_app.local.deploying")
 BROKEN_RULE = (
     "the ledger's audit found a broken rule: `afa credits audit` names it, and AfaAuditMismatch in "
@@ -62,11 +62,11 @@ LEFT_TO_OPERATORS = {
     (AUDIT, AuditMismatchError.__name__): BROKEN_RULE,
     (JOURNAL, JournalStoppedError.__name__): NOT_ARCHIVED,
 }
-"""What is said of parts that a start does not wait for."""
+"""What is reported for parts that a start does not wait for."""
 
 
 class RayEndedError(RuntimeError):
-    """Of this service's Ray a head has ended, and with it the service."""
+    """A head of this service's Ray has ended, and the service with it."""
 
 
 class NotStartedError(RuntimeError):
@@ -74,8 +74,8 @@ class NotStartedError(RuntimeError):
 
 
 def say(text: str) -> None:
-    """Report a step; `afa up` shows these lines."""
-    with suppress(OSError):  # the disk of the log is full; what is kept back is written later
+    """Report a step in a line that `afa up` shows."""
+    with suppress(OSError):  # the log's disk is full; buffered lines are written later
         sys.stdout.write(f"afa: {text}\n")
         sys.stdout.flush()
 
@@ -94,11 +94,11 @@ class LocalService:
         """Start nothing yet.
 
         Args:
-            settings: Of the installation.
-            host: Where the service takes requests.
-            port: Of TCP.
+            settings: Settings of the installation.
+            host: Address at which the service accepts requests.
+            port: TCP port.
             config: The Serve file.
-            is_over: Whether a start goes no further than it has come.
+            is_over: Returns whether a start is to stop where it is.
         """
         self._settings = settings
         self._host = host
@@ -116,14 +116,14 @@ class LocalService:
 
     @property
     def url(self) -> str:
-        """Where the service answers."""
+        """URL of the service."""
         return f"http://{self._host}:{self._port}"
 
     def start(self) -> None:
         """Start everything and write the session file once the service is ready.
 
-        It is not interrupted, for what is torn in its middle cannot be ended: between two steps,
-        and while it waits, it looks whether it is to stop.
+        It is not interrupted, since a half-done step cannot be undone: it checks between two steps,
+        and while it waits, whether it is to stop.
         """
         for step in (
             self._start_redis,
@@ -142,17 +142,17 @@ class LocalService:
         say(f"ready at {self.url}")
 
     def look_after(self) -> None:
-        """Start again what died of what nothing else watches; Ray watches over its own.
+        """Restart parts that died and that nothing else watches; Ray watches its own.
 
         Raises:
-            RayEndedError: Ray itself died. Whatever starts services has to start this one again.
+            RayEndedError: Ray itself died; the process manager must start the service again.
         """
         for name in self._ended_heads():
             raise RayEndedError(f"{name} of Ray was killed or crashed; the service ends with it")
         started = [redis.look_after(say) for redis in self._redis]
         self._is_session_old |= True in started
         if self._is_session_old:
-            with suppress(OSError):  # a full disk; the next look tries again
+            with suppress(OSError):  # a full disk; the next check tries again
                 self._write_session()
                 self._is_session_old = False
 
@@ -174,7 +174,7 @@ class LocalService:
         write_private(self._files.session_path, json.dumps(session, indent=2))
 
     def stop(self) -> None:
-        """End what `start` started, in reverse order."""
+        """Stop what `start` started, in reverse order."""
         is_ray_lost = False
         try:
             if self._ray_thread is not None:
@@ -189,9 +189,9 @@ class LocalService:
         say("stopped")
 
     def _stop_ray(self, started_in: ThreadPoolExecutor) -> bool:
-        """End this process's Ray; False where its heads have ended and it waits for them.
+        """Stop this process's Ray; False if its heads have ended, since it would wait for them.
 
-        Whoever ends a service may end all its processes at once. Ray would wait for a minute, and
+        A stop may have ended all processes of the service at once. Ray would wait for a minute, and
         then end this process before its Redis.
         """
         if self._ended_heads():
@@ -200,10 +200,10 @@ class LocalService:
 
         def stop() -> None:
             try:
-                if self._is_ready:  # a replica that still loads ends only once it has
+                if self._is_ready:  # a replica that still loads ends only after that
                     stop_serve()
                 stop_ray()
-            except BaseException as fault:  # noqa: BLE001  told where it is waited for
+            except BaseException as fault:  # noqa: BLE001  raised where it is waited for
                 ending.set_exception(fault)
             else:
                 ending.set_result(None)
@@ -253,12 +253,12 @@ class LocalService:
             TRUSTED_PROXIES: ",".join(self._settings.trusted_proxies),
         }
         trace_if_asked()
-        # In the main thread Ray would put in its own handler of SIGTERM, which interrupts this
+        # In the main thread Ray would install its own handler for SIGTERM, which interrupts this
         # start anywhere. What Ray starts ends with the thread.
         self._ray_thread = ThreadPoolExecutor(1)
         starting = self._ray_thread.submit(own_ray.start, max(2, os.cpu_count() or 2))
         self._ray_heads = starting.result()
-        # Ray's core has put a handler before ours, which writes a stack into the log.
+        # Ray's core has put a handler before ours, which writes a stack trace to the log.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
     def _show_metrics(self) -> None:
@@ -275,7 +275,7 @@ class LocalService:
         address = ray.get_runtime_context().gcs_address
         command = [*DEPLOY, "--address", address, "--config", str(self._config)]
         command += ["--host", self._host, "--port", str(self._port)]
-        # Our own interpreter and module. The pipe tells it when this process has ended; no Ctrl-C
+        # Our own interpreter and module. It sees by the pipe when this process has ended; no Ctrl-C
         # reaches another session.
         with subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.PIPE, start_new_session=True
@@ -285,7 +285,7 @@ class LocalService:
                     deploying.kill()
                     return
                 time.sleep(POLL_S)
-        # Whoever ends a service may end all its processes, and this one first.
+        # A stop may end all processes of the service, and this one first.
         if status and not self._is_over():
             raise NotStartedError("not every part was deployed")
 
@@ -310,7 +310,7 @@ class LocalService:
         self._keys = asyncio.run(self._issued_keys())
 
     async def _issued_keys(self) -> dict[str, str]:
-        """Return a key per tier, owned by ``local-<tier>``; those of an earlier run stay valid."""
+        """Return one key per tier, owned by ``local-<tier>``; keys of an earlier run stay valid."""
         path = self._files.data_dir / "keys.json"
         known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
         store = connect(os.environ["AFA_REDIS_URL"], shards=self._settings.ledger_shards)
@@ -332,7 +332,7 @@ class LocalService:
 
 
 def metrics_url() -> str:
-    """Return the page on which Ray shows the metrics of this machine to Prometheus."""
+    """Return the URL of Ray's page with this machine's metrics for Prometheus."""
     import ray
 
     (node,) = ray.nodes()  # type: ignore[no-untyped-call]
@@ -340,7 +340,7 @@ def metrics_url() -> str:
 
 
 def stop_serve() -> None:
-    """Have what is served end its requests, and end it."""
+    """Let the application finish its requests, and stop it."""
     import ray
     from ray import serve
 
@@ -350,7 +350,7 @@ def stop_serve() -> None:
 
 
 def stop_ray() -> None:
-    """End this process's Ray."""
+    """Stop this process's Ray."""
     import ray
 
     say("stopping Ray")
@@ -368,7 +368,7 @@ def main() -> None:
     redact_logs()
     signals: list[int] = []
     numbers = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
         numbers.append(signal.SIGHUP)
     for number in numbers:
         signal.signal(number, lambda number, _: signals.append(number))

@@ -1,7 +1,7 @@
-"""Keeps an embedded Redis running: one that died is started again, after ever longer pauses.
+"""Keeps an embedded Redis running: one that died is restarted, after ever longer pauses.
 
-A full disk ends a Redis that forces its file to disk, and ends it again until there is room; with
-the pauses it comes back by itself.
+A full disk ends a Redis that forces its file to disk, again and again until there is room; thanks
+to the pauses it then comes back by itself.
 """
 
 import time
@@ -12,7 +12,7 @@ from serve_app.local.embedded_redis import LocalRedis, LocalRedisError, end_proc
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 STEADY_S = 60.0
-"""A server that lived so long did not die of what it was started into."""
+"""A server that ran this long did not die of a problem at its start."""
 
 
 class SupervisedRedis:
@@ -33,12 +33,12 @@ class SupervisedRedis:
 
     @property
     def url(self) -> str:
-        """Where the server answers."""
+        """Address of the server."""
         return self._server.url
 
     @property
     def left_pid(self) -> int | None:
-        """Its process, if it is ours and was not started here but found running."""
+        """Process id of the server, if it is ours and was found running, not started here."""
         return None if self._server.is_new else self._server.pid
 
     def stop(self) -> None:
@@ -46,17 +46,17 @@ class SupervisedRedis:
         self._server.stop()
 
     def look_after(self, say: Callable[[str], None]) -> bool:
-        """Start the server again if it died; tell whether it was started.
+        """Restart the server if it died; return whether it was restarted.
 
         Args:
-            say: Tells the operator what happened.
+            say: Reports to the operator what happened.
         """
         pid, now = self._server.pid, time.monotonic()
         if pid is None or is_alive(pid) or now < self._not_before:
             return False
         if now - self._started_at > STEADY_S:
             self._pause_s = FIRST_PAUSE_S
-        end_process(pid)  # it has ended; this takes it off the list of processes
+        end_process(pid)  # it has ended; this removes the zombie
         self._not_before = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         say(f"the {self._name} Redis ended; starting it again")

@@ -1,8 +1,8 @@
-"""Let torchaudio run beside a CPU-only torch: `python -m serve_app.local.torchaudio_cpu`.
+"""Let torchaudio run with a CPU-only torch: `python -m serve_app.local.torchaudio_cpu`.
 
-The published torchaudio wheel carries a CUDA-built native extension, and importing it beside a CPU
+The published torchaudio wheel has a native extension built for CUDA, and importing it with a CPU
 build of torch fails; torchaudio treats a *missing* extension as "not built" and runs in pure torch.
-So `make` renames the extension files, once (idempotent; nothing happens beside a CUDA torch).
+So `make` renames the extension files, once (idempotent; nothing happens with a CUDA torch).
 """
 
 import importlib.util

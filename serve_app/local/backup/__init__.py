@@ -1,1 +1,1 @@
-"""A whole installation at one moment: taken while it runs, and brought back."""
+"""Backups of a whole installation: taken while it runs, and restored."""

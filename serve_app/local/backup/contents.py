@@ -1,4 +1,4 @@
-"""What a snapshot of the ledger Redis holds, seen by loading it."""
+"""What a snapshot of the ledger Redis holds, found by loading it."""
 
 import json
 from collections import Counter
@@ -23,10 +23,10 @@ JOB, ASSET, WEBHOOK, API_KEY = "job", "as r", "wh a", "key"
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a backup goes by.
+    """What a backup is based on.
 
     Attributes:
-        ledger_format: Of what lies in Redis; 0.1 had no note of it.
+        ledger_format: Format of the data in Redis; release 0.1 did not note it.
         objects: Keys of the audio that jobs and assets name.
         problems: What the audit found.
     """
@@ -38,7 +38,7 @@ class Contents:
 
 
 def snapshot_path(folder: Path) -> Path:
-    """Return where `loaded` looks for the RDB file below a folder."""
+    """Return the path below a folder where `loaded` looks for the RDB file."""
     path = folder / "redis-ledger" / "dump.rdb"
     path.parent.mkdir(exist_ok=True)
     return path
@@ -46,10 +46,10 @@ def snapshot_path(folder: Path) -> Path:
 
 @contextmanager
 def loaded(folder: Path) -> Iterator[str]:
-    """Have a server of its own while the block runs, with the snapshot in it; give its address.
+    """Run a separate server with the snapshot loaded during the block; yield its address.
 
     Raises:
-        BackupError: It could not be loaded.
+        BackupError: The snapshot could not be loaded.
     """
     try:
         server = embedded_redis.start(folder, extra=("--appendonly", "no"), limit_s=LOAD_LIMIT_S)
@@ -67,10 +67,10 @@ def loaded(folder: Path) -> Iterator[str]:
 
 
 async def contents_of(store: Store) -> Contents:
-    """Count, audit, and name the objects.
+    """Count and audit what the store holds, and name the objects.
 
     Raises:
-        BackupError: It was restored in part.
+        BackupError: The ledger was only partly restored.
     """
     try:
         await store.refuse_half_restored()
@@ -103,21 +103,21 @@ async def contents_of(store: Store) -> Contents:
 
 
 def kind_of(key: str) -> str:
-    """Tell what a key of `serve_app/store/keys.py` holds, as far as a backup cares."""
+    """Return what a key of `serve_app/store/keys.py` holds, as far as a backup needs to know."""
     kind, *rest = key.split(":")
     if kind == JOB:
-        return JOB if len(rest) > 2 else ""  # else an index
+        return JOB if len(rest) > 2 else ""  # otherwise an index
     return kind if kind == API_KEY else f"{kind} {rest[1] if len(rest) > 1 else ''}"
 
 
 def asset_object(key: str) -> str:
-    """Return where the audio of an asset's record lies."""
+    """Return the object key of the audio of an asset's record."""
     owner, _, asset_id = key.split(":", 3)[3].rpartition(":")
     return asset_object_key(owner, asset_id)
 
 
 async def _uploads(store: Store, keys: list[str]) -> set[str]:
-    """Name the uploads of those jobs that have not ended."""
+    """Return the uploads of those jobs that have not ended."""
     rows = await store.batch([("HMGET", key, "state", "payload") for key in keys])
     sources = [
         AnalysisJob.from_json(json.loads(payload)).source

@@ -1,7 +1,7 @@
 """A library as it is at one moment: the files of one version of each of its datasets.
 
-Invariant: a track among them tells only of analyses and vectors that are among them too. Files
-never change under their names, and those of a pinned version stay when old ones are forgotten.
+Invariant: a track in them refers only to analyses and vectors that are in them too. Files never
+change under their names, and those of a pinned version stay when old versions are removed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TRACKS = "tracks"
 TAG = "backup"
-"""Keeps the versions of the newest backup."""
+"""Tag that keeps the versions of the newest backup."""
 
 ATTEMPTS = 100
 SUFFIX = ".lance/"
@@ -27,20 +27,20 @@ SUFFIX = ".lance/"
 
 @dataclass(frozen=True, slots=True)
 class LibraryFiles:
-    """What makes a library whole; ``keys`` are below its place."""
+    """The files of a complete library; ``keys`` are below its place."""
 
     n_tracks: int
     keys: list[str]
 
 
 async def pin(url: str) -> LibraryFiles:
-    """Name the files of a library as it is now, and keep them until the next call.
+    """Return the files of a library as it is now, and keep them until the next call.
 
     Args:
-        url: See `LibraryPlace.parse`. Where no library is, there are no files.
+        url: See `LibraryPlace.parse`. If there is no library, there are no files.
 
     Raises:
-        BackupError: No moment was found at which nobody removed tracks.
+        BackupError: Tracks were being removed at every attempt.
     """
     objects = ObjectStore(url)
     if TRACKS not in await _names(objects):
@@ -50,10 +50,10 @@ async def pin(url: str) -> LibraryFiles:
 
 
 def _by_plain_path(place: LibraryPlace, folder: Path) -> LibraryPlace:
-    """Return a library by a path without spaces, signs and letters beyond ASCII.
+    """Return a library by a path without spaces, signs and non-ASCII letters.
 
-    Of any other path Lance makes the folder of tags beside it, percent-encoded, and fails where it
-    may not make one there.
+    For any other path, Lance makes the folder of tags next to it, with a percent-encoded name, and
+    fails if it may not make one there.
     """
     if place.folder is None:
         return place
@@ -64,8 +64,8 @@ def _by_plain_path(place: LibraryPlace, folder: Path) -> LibraryPlace:
 
 async def _pin(objects: ObjectStore, place: LibraryPlace) -> LibraryFiles:
     for _ in range(ATTEMPTS):
-        # An analysis is stored before its track tells of it, and goes after the track: if no track
-        # is removed while the others are opened, these have all that the tracks tell of.
+        # An analysis is stored before its track refers to it, and removed after the track: if no
+        # track is removed while the others are opened, these have all that the tracks refer to.
         tracks = await asyncio.to_thread(_open, place, TRACKS)
         names = await _names(objects) - {TRACKS}
         datasets = {name: await asyncio.to_thread(_open, place, name) for name in sorted(names)}

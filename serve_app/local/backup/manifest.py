@@ -1,7 +1,7 @@
-"""What a backup consists of, with the digest of each part.
+"""The parts of a backup, with the digest of each.
 
-Invariant: the manifest is written last, so that what has none was not finished; nothing is restored
-before every part has been compared with it.
+Invariant: the manifest is written last, so a backup without one was not finished; nothing is
+restored before every part has been compared with it.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from serve_app.store.client import LEDGER_FORMAT
 from serve_app.store.objects import ObjectStore, check_key
 
 FORMAT = 2
-"""Format 1 had no library."""
+"""Format of the backup; format 1 had no library."""
 
 MANIFEST = "manifest.json"
 LEDGER = "ledger.rdb"
@@ -42,7 +42,7 @@ class Part(BaseModel):
 
 
 class Counts(BaseModel):
-    """What the ledger and the library held."""
+    """How much the ledger and the library held."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -57,10 +57,10 @@ class Counts(BaseModel):
 
 
 class Secrets(BaseModel):
-    """What an installation needs to come back and must not be seen.
+    """Secrets that are needed to restore an installation.
 
     Attributes:
-        pepper: What API keys and webhook secrets are derived with.
+        pepper: Secret that API keys and webhook secrets are derived with.
         keys: The local service's own API keys, by tier.
     """
 
@@ -74,16 +74,16 @@ class Manifest(BaseModel):
     """A whole backup.
 
     Attributes:
-        format: Of the backup.
-        afa: The version that took it.
-        taken_at: Its moment.
-        ledger_format: Of what lies in Redis.
-        shards: Of the ledger.
-        settings: Those that were not the defaults, without secrets.
-        secret_settings: Names of the settings that were set and are not in the backup.
-        missing: Objects that the ledger names and the store no longer had.
-        problems: What the audit of the ledger found at that moment.
-        parts: By name.
+        format: Format of the backup.
+        afa: Version of afa that took it.
+        taken_at: Time that the backup is of.
+        ledger_format: Format of the data in Redis.
+        shards: Number of the ledger's shards.
+        settings: Settings that were not the defaults, without secrets.
+        secret_settings: Names of settings that were set but are not in the backup.
+        missing: Objects that the ledger names but the store no longer had.
+        problems: What the audit of the ledger found at that time.
+        parts: The parts by name.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -109,7 +109,7 @@ class Manifest(BaseModel):
 
     @property
     def size_bytes(self) -> int:
-        """All parts together."""
+        """Size of all parts together."""
         return sum(part.size_bytes for part in self.parts.values())
 
     def named(self, folder: str) -> dict[str, Part]:
@@ -151,7 +151,7 @@ async def check_parts(source: ObjectStore, manifest: Manifest, say: Say) -> None
     """Read every part and compare it with the manifest.
 
     Raises:
-        BackupError: Some are missing or were changed.
+        BackupError: Some parts are missing or were changed.
     """
     damaged = []
     for number, (name, part) in enumerate(manifest.parts.items(), 1):
@@ -180,7 +180,7 @@ async def read_secrets(source: ObjectStore) -> Secrets:
     """Read the secrets of a backup.
 
     Raises:
-        BackupError: They are damaged; the message has nothing of them.
+        BackupError: They are damaged; the message does not contain them.
     """
     try:
         return Secrets.model_validate_json(await read_whole(source, SECRETS))
@@ -189,5 +189,5 @@ async def read_secrets(source: ObjectStore) -> Secrets:
 
 
 async def read_whole(source: ObjectStore, key: str) -> bytes:
-    """Read a small object."""
+    """Read a whole small object."""
     return b"".join([chunk async for chunk in source.read(key)])

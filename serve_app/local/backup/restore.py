@@ -1,7 +1,7 @@
-"""Bring an installation back from a backup, into an empty place.
+"""Restore an installation from a backup into an empty place.
 
-Invariant: nothing is written before the backup and the place were checked; until the last step is
-done the ledger is marked as half restored, and every afa refuses it.
+Invariant: nothing is written before the backup and the place are checked; until the last step is
+done, the ledger is marked as half restored, and no afa process accepts it.
 """
 
 import json
@@ -45,16 +45,16 @@ from serve_app.store.objects import ObjectStore
 KEYS_AT_ONCE = 500
 PROBLEMS_TOLD = 5
 FOREVER = -1
-"""What ``PTTL`` says of a key that has no time to live; of one that has just gone, -2."""
+"""What ``PTTL`` returns for a key without time to live; for a deleted key it is -2."""
 
 
 @dataclass(frozen=True, slots=True)
 class BroughtBack:
-    """What came of a backup.
+    """What was restored from a backup.
 
     Attributes:
-        audit: Of the ledger as it is now.
-        reconciled: What the archive knew of the time after the backup, by account.
+        audit: Audit of the ledger as it is now.
+        reconciled: What the archive added from the time after the backup, by account.
     """
 
     manifest: Manifest
@@ -64,7 +64,7 @@ class BroughtBack:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The objects of one kind that have to be written."""
+    """The objects of one kind that must be written."""
 
     source: ObjectStore
     folder: str
@@ -79,15 +79,15 @@ class Copies:
 
 
 async def restore_backup(settings: Settings, place: str, say: Say) -> BroughtBack:
-    """Bring a backup back into the installation that the settings describe.
+    """Restore a backup into the installation that the settings describe.
 
     Args:
         settings: Where everything goes.
         place: URL of the backup.
-        say: Is told what goes on.
+        say: Receives progress messages.
 
     Raises:
-        BackupError: The backup is not whole, or the place is not empty; nothing was written. Or
+        BackupError: The backup is incomplete, or the place is not empty; nothing was written. Or
             the ledger did not pass its audit.
     """
     files = LocalFiles(settings.data_dir.absolute())
@@ -135,7 +135,7 @@ async def restore_backup(settings: Settings, place: str, say: Say) -> BroughtBac
 def refuse_unless_free(
     settings: Settings, files: LocalFiles, manifest: Manifest, secrets: Secrets
 ) -> None:
-    """Raise a BackupError unless the place of the installation is free, and fits the backup."""
+    """Raise a BackupError unless the installation's place is free and fits the backup."""
     session = files.read_session()
     if session is not None and is_alive(session["pids"]["service"]):
         raise BackupError(f"a service runs in {files.data_dir}: end it with `afa down`")
@@ -157,7 +157,7 @@ def refuse_unless_free(
 
 @contextmanager
 def _target(settings: Settings, files: LocalFiles) -> Iterator[str]:
-    """Yield the address of the Redis to restore into; an embedded one runs for so long."""
+    """Yield the address of the Redis to restore into; an embedded one runs during the block."""
     make_private(files.data_dir)
     server = embedded_redis.start(files.data_dir, url=settings.redis_url)
     try:
@@ -178,10 +178,10 @@ async def _begin(store: Store) -> None:
 
 
 async def _to_write(source: ObjectStore, folder: str, manifest: Manifest, place: str) -> Copies:
-    """Say what is not there yet; an object store or archive that survived is kept.
+    """Return what is not there yet; an object store or archive that survived is kept.
 
     Raises:
-        BackupError: What is there is something else, an archive has holes, or there is a library.
+        BackupError: Something else is there, an archive has gaps, or there is a library.
     """
     target, wanted = ObjectStore(place), manifest.named(folder)
     there = {info.key async for info in target.scan()}
@@ -207,7 +207,7 @@ def _write_secrets(files: LocalFiles, settings: Settings, secrets: Secrets) -> N
 
 
 async def _copy_keys(url: str, target: Store, say: Say) -> None:
-    """Copy all keys with their times to live, but the format."""
+    """Copy all keys with their times to live, except the format."""
     source = connect(url, timeout_s=TIMEOUT_S)
     try:
         n_keys, n_copied, cursor = int(await source.command("DBSIZE")), 0, 0

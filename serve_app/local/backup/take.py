@@ -2,8 +2,8 @@
 
 Invariant: the moment is that of Redis's own snapshot, and everything else follows from it. Objects
 never change under their names and are copied before the moment and after it: what the snapshot
-names is there, unless its job has ended since. Of the archive, what the snapshot knows goes along.
-Of the library, the versions that are the newest right after it.
+names is in the backup, unless its job has ended since. The archive is copied as far as the snapshot
+knows it, and the library in the versions that are the newest right after the snapshot.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ SECRET_SETTINGS = frozenset({"key_pepper", "redis_url", "cache_url", "providers"
 
 
 class Parts:
-    """Writes the parts of a backup, and takes them away again if it is not finished."""
+    """Writes the parts of a backup, and can delete them if it is not finished."""
 
     def __init__(self, target: ObjectStore, say: Say) -> None:
         self._target = target
@@ -68,7 +68,7 @@ class Parts:
         await self.put(name, _whole(content))
 
     async def copy(self, source: ObjectStore, folder: str, keys: Collection[str]) -> None:
-        """Copy objects that are not here yet; those that go meanwhile are left out."""
+        """Copy objects that are not here yet; those that are deleted meanwhile are left out."""
         new = self.lacking(folder, keys)
         for start in range(0, len(new), AT_ONCE):
             self._say(f"copying {folder[:-1]}: {start} of {len(new)}")
@@ -76,7 +76,7 @@ class Parts:
             await asyncio.gather(*(self._copy(source, folder, key) for key in some))
 
     def lacking(self, folder: str, keys: Collection[str]) -> list[str]:
-        """Name those that are not here."""
+        """Return the keys that are not here."""
         return [key for key in keys if folder + key not in self.written]
 
     async def _copy(self, source: ObjectStore, folder: str, key: str) -> None:
@@ -98,11 +98,11 @@ async def take_backup(settings: Settings, place: str, say: Say) -> Manifest:
     Args:
         settings: Where everything is.
         place: URL of an empty folder or prefix.
-        say: Is told what goes on.
+        say: Receives progress messages.
 
     Raises:
         BackupError: It cannot be done; nothing is left at ``place``.
-        SnapshotError: Redis hands out none.
+        SnapshotError: Redis provides no snapshot.
         NotRunningError: There is no installation.
     """
     files = LocalFiles(settings.data_dir.absolute())
@@ -209,10 +209,10 @@ def secrets_of(settings: Settings, files: LocalFiles) -> Secrets:
 
 @contextmanager
 def ledger_of(settings: Settings, files: LocalFiles) -> Iterator[str]:
-    """Yield the ledger's address; an embedded Redis that rests is started for so long.
+    """Yield the ledger's address; an embedded Redis that is stopped runs during the block.
 
     Raises:
-        NotRunningError: There is none.
+        NotRunningError: There is no ledger.
     """
     if settings.redis_url is not None:
         yield settings.redis_url
