@@ -36,7 +36,7 @@ from serve_app.services.readiness import AUDIT, JOURNAL
 
 
 def most_replicas() -> int:
-    """Return the number of replicas that this one's deployment may have, after the Serve file."""
+    """Return how many replicas the Serve file allows this replica's deployment."""
     config = serve.get_replica_context()._deployment_config
     scaling = config.autoscaling_config
     return (config.num_replicas or 1) if scaling is None else scaling.max_replicas
@@ -63,18 +63,18 @@ class Api:
 
         Args:
             stores: Where the stores are.
-            urls: What webhooks and audio may be at.
-            tracks: Who knows tracks.
-            library: Where the tracks are that this server knows.
+            urls: Addresses that webhooks and audio may have.
+            tracks: Services that identify and describe tracks.
+            library: Where the server's track library is.
             browsers: What web pages may do.
-            public_url: Under which customers reach this service.
-            models: Which embeddings there are, and what may be named.
-            default_models: Role to ids of the checkpoints in use where nothing is chosen.
+            public_url: URL at which customers reach this service.
+            models: The available embeddings, and which may be named.
+            default_models: Role to ids of the checkpoints that are used if none are chosen.
             handles: The other deployments, by the names that ``/readyz`` shows.
         """
         tell_operators()
         opened = open_stores(stores, replicas=most_replicas())
-        with suppress(ServiceUnavailableError):  # it answers what it can without the ledger
+        with suppress(ServiceUnavailableError):  # it serves what it can without the ledger
             await opened.accounts.note_pepper()
         self._browsers = browsers
         tracks.follow()

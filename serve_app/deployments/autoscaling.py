@@ -1,7 +1,7 @@
-"""Scale deployments by the delay that a newcomer would meet, not by the count of requests.
+"""Scale deployments by the delay that a new request would meet, not by the number of requests.
 
-One request may be one window or a thousand; a replica's backlog in seconds of its own measured pace
-is the same for a CPU and a GPU, for short tracks and long ones. Serve's ``upscale_delay_s``,
+One request may be one window or a thousand; a backlog in seconds at a replica's own measured pace
+means the same for a CPU and a GPU, for short tracks and long ones. Serve's ``upscale_delay_s``,
 ``downscale_delay_s`` and bounds apply to what the policy asks for.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 BACKLOG, BUSY = "backlog_s", "busy"
-"""What `record_autoscaling_stats` gives of each replica: seconds of work that wait, and the share
-of the time in which its device, or its slots for jobs, worked."""
+"""What `record_autoscaling_stats` returns for each replica: seconds of waiting work, and the share
+of the time in which its device, or its job slots, worked."""
 
 
 class Context(Protocol):
-    """What the policy reads of ``ray.serve.config.AutoscalingContext``."""
+    """What the policy reads from ``ray.serve.config.AutoscalingContext``."""
 
     @property
     def current_num_replicas(self) -> int:
@@ -29,12 +29,12 @@ class Context(Protocol):
 
     @property
     def total_num_requests(self) -> float:
-        """Requests at replicas and on their way."""
+        """Requests at replicas or on their way to them."""
         ...
 
     @property
     def total_queued_requests(self) -> float | None:
-        """Those that no replica has taken in."""
+        """Requests that no replica has accepted yet."""
         ...
 
     @property
@@ -44,15 +44,15 @@ class Context(Protocol):
 
 
 class QueueDelayPolicy:
-    """Asks for so many replicas that what waits is done within a target time.
+    """Asks for enough replicas to finish the waiting work within a target time.
 
-    Nothing is given up while a replica is starting: it was asked for because of what waits.
+    No replica is removed while one is starting, since that one was needed for what waits.
 
     Args:
-        target_s: Longest delay that a newcomer should meet before its own work starts.
-        idle_share: Replicas are given up as long as the others then work for less than this share
+        target_s: Longest delay that a new request should meet before its own work starts.
+        idle_share: Replicas are removed as long as the others then work for less than this share
             of the time, and hardly anything waits.
-        max_growth: At most so many times the present replicas at once, or so small a part of them.
+        max_growth: Largest factor by which the number of replicas grows or shrinks at once.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class QueueDelayPolicy:
         self._max_growth = max_growth
 
     def __call__(self, context: Context) -> tuple[float, dict[str, Any]]:
-        """Return the number of replicas wanted; no state is kept."""
+        """Return the number of replicas wanted, without keeping state."""
         n = context.current_num_replicas
         metrics = context.aggregated_metrics or {}
         backlogs, busy = metrics.get(BACKLOG, {}), metrics.get(BUSY, {})
@@ -81,7 +81,7 @@ class QueueDelayPolicy:
 
 
 def _delay_s(context: Context, backlogs: list[float]) -> float:
-    """Mean backlog, stretched by what still waits in front of the replicas."""
+    """Return the mean backlog, scaled up for requests that no replica has yet."""
     mean_s = sum(backlogs) / len(backlogs)
     waiting = context.total_queued_requests or 0.0
     running = max(context.total_num_requests - waiting, 1.0)

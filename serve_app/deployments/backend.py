@@ -1,4 +1,4 @@
-"""The model deployments as the analysis worker sees them."""
+"""The model deployments, as the analysis worker uses them."""
 
 import asyncio
 import logging
@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REPLACED_LIMIT_S = 180.0
-"""Serve notices a broken replica after three failed health checks, and another has to load."""
+"""Serve notices a broken replica after three failed health checks; then a new one must load."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
 SHELF_S = 30
-"""When to ask again for a model that found no memory."""
+"""Seconds after which to retry a model for which there was no memory."""
 
 
 class RayBackend:
@@ -46,7 +46,7 @@ class RayBackend:
     ) -> None:
         """Use the deployments; without ``embedding``, ``mood`` is a `MoodAndEmbedding`.
 
-        Of an ``excerpt``, mood and embedding hear only that.
+        With ``excerpt``, mood and embedding are computed only from that part.
         """
         self._excerpt = excerpt
         self._handles = [spectral, mood] if embedding is None else [spectral, mood, embedding]
@@ -54,15 +54,15 @@ class RayBackend:
     async def analyse(
         self, waveform: Waveform, tempo_range: TempoRange | None = None, embedding_model: str = ""
     ) -> Analysed:
-        """Put the samples into the object store once and analyse them side by side.
+        """Put the samples into the object store once and run all analyses in parallel.
 
         The whole track has been decoded, for its tempo and key, so an excerpt is cut from it here.
-        Arguments as of `AnalysisBackend`.
+        Arguments as for `AnalysisBackend`.
 
         Raises:
             AudioError: The audio is not fit for analysis.
-            DeviceFaultError: Two devices broke under this track.
-            ServiceUnavailableError: There is no memory for the model that is named.
+            DeviceFaultError: Two devices broke during this track.
+            ServiceUnavailableError: There is no memory for the named model.
         """
         pcm = await asyncio.to_thread(_put, waveform)
         heard = pcm
@@ -108,19 +108,19 @@ class RayBackend:
 
 
 def _put(waveform: Waveform) -> "ray.ObjectRef[Samples]":
-    """Put samples into the object store, which takes what is contiguous without pickling it."""
+    """Put samples into the object store, which takes contiguous arrays without pickling them."""
     return ray.put(np.ascontiguousarray(waveform.samples))
 
 
 async def retry_on_another_replica(call: Callable[[], Awaitable[T]]) -> T:
     """Make a call that another replica answers if the first one cannot.
 
-    A replica whose device has broken refuses everything until Serve has replaced it, and a full one
-    until it has room; neither has begun the work, so that is no fault of the track. A track under
-    which a device breaks gets one more.
+    A replica with a broken device refuses everything until Serve has replaced it, and a full one
+    until it has room; neither has begun the work, so the track is not at fault. A track during
+    which a device breaks gets one more attempt.
 
     Raises:
-        DeviceFaultError: Two devices broke under it.
+        DeviceFaultError: Two devices broke during it.
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + REPLACED_LIMIT_S

@@ -1,6 +1,6 @@
-"""What the batchers of a replica do, as metrics and as spans of the tracks in them.
+"""Metrics of a replica's batchers, and spans for the tracks in them.
 
-Invariant: some records per batch and one per track, of some microseconds each; nothing per window.
+Invariant: a few records per batch and one per track, microseconds each; nothing per window.
 """
 
 import time
@@ -12,7 +12,7 @@ from serve_app.domain.telemetry.spans import tracer
 
 
 def observe(model_id: str, seen: Observation) -> None:
-    """Record what has happened in a batcher."""
+    """Record what a batcher has done."""
     for queue_s in seen.queue_s:
         metrics.BATCH_QUEUE_SECONDS.record(queue_s, model=model_id)
     if seen.windows:
@@ -35,19 +35,19 @@ def observe(model_id: str, seen: Observation) -> None:
         (metrics.BATCH_FAILED, seen.failed_tracks),
         (metrics.BATCH_REFUSED, seen.refused_tracks),
     ):
-        if n:  # Ray refuses to count nothing
+        if n:  # Ray refuses to count 0
             counter.record(n, model=model_id)
 
 
 def span_until_now(took_s: float, facts: Mapping[str, str | int]) -> None:
-    """Leave a span of a batch that has just ended, in the trace of one track."""
+    """Add a span for a batch that has just ended to the trace of one track."""
     now_ns = time.time_ns()
     begun = tracer.start_span("batch", start_time=now_ns - int(took_s * 1e9), attributes=facts)
     begun.end(now_ns)
 
 
 class Queues:
-    """The windows that wait in a replica, which no batch tells of while the device stands still."""
+    """The windows that wait in a replica, which no batch reports while the device is blocked."""
 
     def __init__(self) -> None:
         self._shown: set[str] = set()
@@ -56,9 +56,9 @@ class Queues:
         """Record what waits now.
 
         Args:
-            steps: Of every step of the replica: model id to snapshot.
+            steps: For every step of the replica, model id to snapshot.
         """
-        waiting = dict.fromkeys(self._shown, 0)  # a model that has gone has nothing waiting
+        waiting = dict.fromkeys(self._shown, 0)  # a model that was removed has nothing waiting
         for step in steps:
             for model_id, snapshot in step.items():
                 waiting[model_id] = waiting.get(model_id, 0) + snapshot.queued_windows

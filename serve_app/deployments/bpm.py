@@ -26,12 +26,12 @@ from serve_app.store.objects import ObjectStore
 
 MIN_AUDIO_S = 1.0
 CONCURRENT = 4
-"""Files that one replica works on at once; others wait inside it, see `services.bpm`."""
+"""Files that a replica works on at once; others wait inside it, see `services.bpm`."""
 
 
 @serve.deployment
 class Bpm:
-    """Fetches, decodes and analyses; what is wrong with the audio is an answer, not an error."""
+    """Fetches, decodes and analyses; unsuitable audio is answered with a refusal, not an error."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; loading must not block its loop
         self, options: ModelOptions, stores: StoreOptions, urls: UrlOptions

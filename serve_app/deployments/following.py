@@ -1,4 +1,4 @@
-"""Replicas that run networks follow the operator's choice of checkpoints."""
+"""Lets replicas that run networks follow the operator's choice of checkpoints."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ QUICK_ROLES = ("beats", "key", "chords")
 async def follow(
     options: ModelOptions, stores: StoreOptions, roles: Sequence[str], exchange: Exchange[T]
 ) -> Follower[T]:
-    """Load this replica's checkpoints and keep them at the choice from now on.
+    """Load this replica's checkpoints and follow the operator's choice from then on.
 
     Raises:
         CheckpointError: A chosen checkpoint is not on this machine, or not what its card says.
-        CardError: The choice names what this machine does not know or allow.
-        ServiceUnavailableError: The ledger, which knows the choice, stays away, or where
-            checkpoints are published.
-        DamagedPublicationError: What lies there is not what was published.
+        CardError: The choice names a model that this machine does not know or allow.
+        ServiceUnavailableError: The ledger, which has the choice, stays unavailable, or the store
+            of published checkpoints does.
+        DamagedPublicationError: What that store has is not what was published.
     """
     await asyncio.to_thread(options.follow)
     replica = serve.get_replica_context().replica_id
@@ -47,13 +47,13 @@ async def follow(
 
 
 def quick_exchange(options: ModelOptions) -> Exchange[QuickAnalyzer]:
-    """Return the exchange of the tempo and key networks that answer at once, on the CPU."""
+    """Return the exchange of the tempo and key networks for immediate answers, on the CPU."""
 
     async def load(cards: Cards) -> QuickAnalyzer:
         chosen = {role: tuple(of_role) for role, of_role in cards.items()}
         return await asyncio.to_thread(quick.build, chosen, options.model_dir, torch.device("cpu"))
 
     async def retire(analyzer: QuickAnalyzer) -> None:
-        del analyzer  # whoever still uses it keeps it
+        del analyzer  # a call that still uses it keeps it
 
     return Exchange(load, retire)

@@ -18,19 +18,19 @@ from serve_app.services.readiness import AuditMismatchError, JournalStoppedError
 QUICK_LIMIT_S = 60.0
 IDENTIFY_LIMIT_S = 30.0
 EMBED_LIMIT_S = 110.0
-"""Less than the two minutes after which Serve gives up a request."""
+"""Less than the two minutes after which Serve gives up on a request."""
 TEXT_LIMIT_S = 60.0
-"""The first text waits until its tower is loaded."""
+"""The first text waits until the text tower is loaded."""
 BUSY = "too much work is waiting; try again"
 
 
 async def call_analyse(handle: DeploymentHandle[Any], *args: Any) -> Any:
-    """Call ``analyse`` of a deployment."""
+    """Call ``analyse`` on a deployment."""
     return await handle.analyse.remote(*args)
 
 
 async def call_analyse_within(handle: DeploymentHandle[Any], *args: Any) -> Any:
-    """Call ``analyse_within`` of the spectral deployment."""
+    """Call ``analyse_within`` on the spectral deployment."""
     return await handle.analyse_within.remote(*args)
 
 
@@ -111,17 +111,17 @@ class RayTexts:
 
 
 async def probe(handle: DeploymentHandle[Any]) -> None:
-    """Return when a replica of the deployment answers."""
+    """Wait until a replica of the deployment answers."""
     await handle.ready.remote()
 
 
 async def probe_audit(keeper: DeploymentHandle[Any]) -> None:
-    """Return when the Keeper answers, and its last audit of the ledger was clean."""
+    """Check that the Keeper answers and its last audit of the ledger was clean."""
     if not await keeper.audited.remote():
         raise AuditMismatchError
 
 
 async def probe_journal(keeper: DeploymentHandle[Any]) -> None:
-    """Return when the Keeper answers, and ledger and archive have what the other has."""
+    """Check that the Keeper answers and that ledger and archive agree."""
     if not await keeper.archives.remote():
         raise JournalStoppedError

@@ -1,4 +1,4 @@
-"""Identifies recordings on the CPU: own fingerprint index first, then the configured services."""
+"""Identifies recordings on the CPU: first by its own index, then by configured services."""
 
 import asyncio
 from functools import partial

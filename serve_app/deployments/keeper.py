@@ -1,4 +1,4 @@
-"""The chores of the installation, in one replica that Serve restarts when it dies."""
+"""Runs the chores of the installation in one replica, which Serve restarts when it dies."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ SURVEY_S, FORGET_S, ORPHANS_S, AUDIT_S, CLOCK_S, LIBRARY_S = 5.0, 10.0, 3600.0, 
 
 @serve.deployment
 class Keeper:
-    """Recovers, reaps, delivers, pays, deletes, exports, audits and tidies, beside the requests."""
+    """Recovers, reaps, delivers, pays, deletes, exports, audits and tidies in the background."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
         self,
@@ -100,13 +100,13 @@ class Keeper:
         self._is_stopped = False
 
     async def _measure(self, opened: Stores) -> None:
-        if self._audited_at:  # told again, since Ray forgets what is not
+        if self._audited_at:  # recorded again, since Ray forgets a value that is not
             AUDIT_MISMATCHES.record(self._n_mismatches)
             AUDITED_AT.record(self._audited_at)
         await survey(opened.ledger_store, opened.jobs)
 
     async def check_health(self) -> None:
-        """Fail when a chore hangs, so that Serve replaces the replica."""
+        """Raise when a chore hangs, so that Serve replaces the replica."""
         stalled = self._upkeep.stalled()
         if stalled:
             raise RuntimeError(f"stalled: {', '.join(stalled)}")
@@ -116,9 +116,9 @@ class Keeper:
         return True
 
     async def audited(self) -> bool:
-        """Return whether the ledger's last audit was clean; the log says what was not."""
+        """Return whether the ledger's last audit was clean; the log has what was not."""
         return not self._mismatch
 
     async def archives(self) -> bool:
-        """Return whether nobody has to act for the journal to be archived; the log says what."""
+        """Return whether the journal is archived without help; if not, the log says what to do."""
         return not self._is_stopped

@@ -1,4 +1,4 @@
-"""What the model deployments share: a step behind its batchers, fed by object references."""
+"""The common part of the model deployments: a batched step that takes object references."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ Pcm = ObjectRef[Samples]
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[R_co]):
-    """A result, and the checkpoints that were asked for it.
+    """A result, and the checkpoints that computed it.
 
     Attributes:
         models: Role to ids, joined by ``+``.
@@ -61,8 +61,8 @@ class NamedEmbedding:
     """An embedding model that a request names.
 
     Attributes:
-        model_id: Its id.
-        other_roles: What is chosen for the other roles of the step, as role and model id.
+        model_id: Id of the model.
+        other_roles: The choice for the step's other roles, as role and model id.
     """
 
     model_id: str
@@ -73,7 +73,7 @@ class NamedEmbedding:
 
 
 class ModelServer(Generic[R]):
-    """Runs one step for many tracks at once, with the checkpoints that are chosen."""
+    """Runs one step for many tracks at once, with the chosen checkpoints."""
 
     roles: ClassVar[tuple[str, ...]]
 
@@ -107,7 +107,7 @@ class ModelServer(Generic[R]):
 
     @abstractmethod
     def build(self, cards: Cards) -> Step[R]:
-        """Load the step's checkpoints to the device.
+        """Load the step's checkpoints onto the device.
 
         Raises:
             CheckpointError: One is not on this machine, or not what its card says.
@@ -122,13 +122,13 @@ class ModelServer(Generic[R]):
             pcm: One reference to a `Waveform`'s samples; nested, so that the audio is fetched
                 here from the object store and never copied through the caller.
             sample_rate: Hz.
-            embedding_model: The model id of the embedding, where it is not to be the chosen one.
+            embedding_model: Id of the embedding model, if not the chosen one.
 
         Raises:
             AudioError: The audio is not fit for this analysis.
             CardError: There is no such embedding model, or none may be named here.
             ShelfFullError: It needs more memory than named models may have, or the device has.
-            QueueFullError: Too much is queued already.
+            QueueFullError: Too much is already queued.
             DeviceFaultError: The device is broken; try another replica.
         """
         self._check_device()
@@ -143,7 +143,7 @@ class ModelServer(Generic[R]):
             raise DeviceGoneError(str(self._fault)) from self._fault
 
     async def check_health(self) -> None:
-        """Fail when the device no longer computes, so that Serve replaces the replica."""
+        """Raise when the device no longer computes, so that Serve replaces the replica."""
         self._show()
         if self._fault is not None:
             raise DeviceFaultError(str(self._fault)) from self._fault
@@ -161,19 +161,19 @@ class ModelServer(Generic[R]):
         self._placements.show(placed)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Return Serve's controller what `QueueDelayPolicy` goes by."""
+        """Return what `QueueDelayPolicy` uses, for Serve's controller."""
         (then_s, device_s), now_s = self._measured, time.monotonic()
         self._measured = now_s, self._device_s
         busy = (self._device_s - device_s) / max(now_s - then_s, 1e-3)
         return {BACKLOG: sum(step.backlog_s() for step in self._steps), BUSY: min(busy, 1.0)}
 
     async def ready(self) -> bool:
-        """Answer once the model is loaded and warm."""
+        """Answer once the model is loaded and warmed up."""
         return True
 
     @property
     def _steps(self) -> list[BatchedStep[R]]:
-        """The step that answers and those of named models; all share the device."""
+        """Return the step of the chosen models and those of named ones; all share the device."""
         return [self._exchange.current, *self._shelf.values]
 
     def _observe(self, model_id: str, seen: Observation) -> None:
@@ -185,7 +185,7 @@ class ModelServer(Generic[R]):
 
         Raises:
             DeviceFaultError: The device broke; this replica must be replaced.
-            Exception: Whatever loading raised.
+            Exception: Any error that loading raised.
         """
         try:
             step = await self._loaded(cards)

@@ -1,7 +1,7 @@
 """The model deployments: batched, and on the GPU when the replica has one.
 
-Each names the roles whose checkpoints it runs, and builds its step from their cards; the rest is
-`ModelServer`'s. Serve files know them by their class names.
+Each names the roles whose checkpoints it runs, and builds its step from their cards; `ModelServer`
+does the rest. Serve files refer to them by their class names.
 """
 
 from typing import TypeVar, cast
@@ -38,7 +38,7 @@ class Spectral(ModelServer[SpectralResult]):
     async def analyse_within(
         self, pcm: list[Pcm], sample_rate: int, tempo_range: TempoRange
     ) -> Answer[SpectralResult]:
-        """Analyse a track whose tempo is to lie in a range; the rest is as in `analyse`."""
+        """Analyse a track with a tempo in the given range; the rest is as in `analyse`."""
         self._check_device()
         samples = await pcm[0]
         current, models = self._exchange.current, self._exchange.serving
@@ -61,7 +61,7 @@ class Mood(ModelServer[MoodResult]):
 
 
 class EmbeddingServer(ModelServer[R]):
-    """Also embeds words, where a checkpoint has them in one space with audio."""
+    """Also embeds text, if a checkpoint has text and audio in one space."""
 
     async def __init__(  # type: ignore[misc]  # as `ModelServer`
         self, options: ModelOptions, stores: StoreOptions
@@ -82,7 +82,7 @@ class EmbeddingServer(ModelServer[R]):
 
 @serve.deployment
 class Embedding(EmbeddingServer[EmbeddingResult]):
-    """The embedding, and the tags of its trunk."""
+    """The embedding and the tags of its trunk."""
 
     roles = ("embedding",)
 
@@ -96,7 +96,7 @@ class Embedding(EmbeddingServer[EmbeddingResult]):
 
 @serve.deployment
 class MoodAndEmbedding(EmbeddingServer[tuple[MoodResult, EmbeddingResult]]):
-    """Takes the place of `Mood` and `Embedding`, so that a trunk of both runs once per track."""
+    """Replaces `Mood` and `Embedding`, so that a shared trunk runs once per track."""
 
     roles = ("attributes", "tags", "embedding")
 

@@ -1,4 +1,4 @@
-"""What a replica was given to run on, and whether it is there."""
+"""The device that a replica was given, and whether it exists."""
 
 import logging
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ logger = logging.getLogger(__name__)
 
 
 CONTEXT_BYTES = 768 << 20
-"""Of a card, for driver, kernels and libraries of one process: estimated, not measured."""
+"""Memory on a card for one process's driver, kernels and libraries: estimated, not measured."""
 
 
 class DeviceMissingError(RuntimeError):
-    """A GPU was asked for, and CUDA finds none."""
+    """A GPU was requested, but CUDA finds none."""
 
 
 def assigned_cpus() -> int:
-    """Whole CPUs of this replica, at least one."""
+    """Return the number of whole CPUs of this replica, at least one."""
     return max(1, int(_assigned("CPU", 1)))
 
 
@@ -39,9 +39,9 @@ def replica_device(wanted: str) -> torch.device:
         wanted: The setting: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        DeviceMissingError: Ray gave this replica a share of a GPU, or the setting names one, and
-            CUDA finds none: on the CPU it would take its part of the traffic at a fraction of the
-            speed. Or CUDA finds others than the setting names, or one that is too old.
+        DeviceMissingError: Ray gave this replica a share of a GPU, or the setting names one, but
+            CUDA finds none: on the CPU it would serve its part of the traffic at a fraction of the
+            speed. Or CUDA finds GPUs other than the one named, or one that is too old.
     """
     n_gpus = _assigned("GPU", 0)
     device = resolve_device(wanted)
@@ -64,10 +64,10 @@ def replica_device(wanted: str) -> torch.device:
 
 
 def keep_to_share(device: torch.device) -> None:
-    """Let this replica take no more memory of its card than its share of it.
+    """Limit the memory that this replica takes on its card to its share.
 
-    Ray only counts shares: without this, the first replica could leave nothing to the second. What
-    CUDA itself takes in each process comes out of the share.
+    Ray only counts shares: without this, the first replica could leave nothing for the second. What
+    CUDA itself takes in each process is part of the share.
     """
     if device.type != "cuda" or not 0 < (share := _assigned("GPU", 0)) < 1:
         return
@@ -84,7 +84,7 @@ class Placement:
 
     @property
     def name(self) -> str:
-        """Device as its maker calls it, precision and the compiled batch sizes."""
+        """The device's product name, precision and the compiled batch sizes."""
         on_gpu = self.device.type == "cuda"
         words = [torch.cuda.get_device_name(self.device) if on_gpu else "cpu"]
         words.append(str(self.execution.dtype).removeprefix("torch."))
@@ -96,18 +96,18 @@ class Placement:
 
 
 class PlacementGauge:
-    """Shows operators what serves where: 1 for each checkpoint in use."""
+    """Shows operators which checkpoint runs where: 1 for each one in use."""
 
     def __init__(self) -> None:
         self._shown: dict[str, str] = {}
 
     def show(self, placed: Mapping[str, Placement]) -> None:
-        """Record that these, by model id, and no others, are loaded."""
+        """Record that exactly these models, by id, are loaded."""
         names = {model_id: placement.name for model_id, placement in placed.items()}
         for model_id, name in self._shown.items() - names.items():
             DEVICE.record(0, model=model_id, device=name)
         for model_id, name in names.items() - self._shown.items():
             logger.info("%s on %s", model_id, name)
-        for model_id, name in names.items():  # again and again: Ray forgets a gauge that is not set
+        for model_id, name in names.items():  # again each time: Ray forgets a gauge that is not set
             DEVICE.record(1, model=model_id, device=name)
         self._shown = names

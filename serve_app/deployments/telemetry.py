@@ -1,7 +1,7 @@
-"""What a replica tells operators: its metrics among Ray's, its log lines among Serve's.
+"""What a replica shows operators: its metrics among Ray's, its log lines among Serve's.
 
 Ray shows metrics on one page for each node, with ``ray_`` before their names, tagged with
-deployment and replica. A value costs two microseconds.
+deployment and replica. Recording a value takes two microseconds.
 """
 
 import logging
@@ -18,7 +18,7 @@ OURS = ("serve_app", "afa", "pipelines", "models")
 
 
 def tell_operators() -> None:
-    """Have metrics and logs of this process shown from now on; every replica begins so."""
+    """Show metrics and logs of this process from now on; every replica calls this first."""
     redact_logs()
     for name in OURS:
         logging.getLogger(name).setLevel(logging.INFO)
@@ -27,25 +27,25 @@ def tell_operators() -> None:
 
 
 class ToServe(logging.Handler):
-    """Gives records to Serve's logger, which writes a replica's log files as configured.
+    """Passes records to Serve's logger, which writes a replica's log files as configured.
 
-    With them goes what is known of the request or job, where the record does not say so itself.
+    It adds what is known about the request or job, unless the record has it already.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Give one record on."""
+        """Pass one record on."""
         record.__dict__.update({**known_facts(), **record.__dict__})
         logging.getLogger("ray.serve").handle(record)
 
 
 class RayMetrics:
-    """Makes Ray's metrics as ours are first used."""
+    """Makes each of Ray's metrics when ours is first used."""
 
     def __init__(self) -> None:
         self._made: dict[str, Counter | Gauge | Histogram] = {}
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        """Take one value; a counter's is above 0."""
+        """Record one value; for a counter it must be above 0."""
         ray = self._made.get(metric.name)
         if ray is None:
             ray = self._made[metric.name] = made(metric)
@@ -59,8 +59,8 @@ class RayMetrics:
 
 
 def made(metric: Metric) -> Counter | Gauge | Histogram:
-    """Make the metric of Ray that shows one of ours."""
-    labels = cast("tuple[str]", metric.labels)  # Ray means any number of them
+    """Make the Ray metric that shows one of ours."""
+    labels = cast("tuple[str]", metric.labels)  # Ray's type means any number of them
     match metric.kind:
         case "counter":
             return Counter(metric.name, metric.description, labels)

@@ -1,7 +1,7 @@
-"""Gives spans to a collector of OpenTelemetry, where the environment names one.
+"""Sends spans to an OpenTelemetry collector, if the environment names one.
 
-Serve traces a request through its proxy and its replicas, and every call between these; ours are
-the spans of a job, of its steps and of each batch.
+Serve traces a request through its proxy and its replicas, and every call between them; the spans of
+a job, of its steps and of each batch are ours.
 """
 
 import os
@@ -16,7 +16,7 @@ SAMPLING_RATIO = "RAY_SERVE_TRACING_SAMPLING_RATIO"
 
 
 def trace_if_asked() -> None:
-    """Have the Serve that this process starts trace every request, if a collector is named."""
+    """Let the Serve that this process starts trace every request, if a collector is named."""
     if os.environ.get(ENDPOINT):
         os.environ.setdefault("OTEL_SERVICE_NAME", "afa")
         os.environ.setdefault(EXPORTER, f"{__name__}:{to_collector.__name__}")
@@ -24,9 +24,9 @@ def trace_if_asked() -> None:
 
 
 def to_collector() -> list[SpanProcessor]:
-    """Make what exports the spans of one process; Serve calls this in each.
+    """Make the exporter for the spans of one process; Serve calls this in each.
 
-    Where, with which headers and how much at once is said by the variables of OpenTelemetry,
-    ``OTEL_EXPORTER_OTLP_*`` and ``OTEL_BSP_*``.
+    OpenTelemetry's variables ``OTEL_EXPORTER_OTLP_*`` and ``OTEL_BSP_*`` set the address, the
+    headers and the batch size.
     """
     return [BatchSpanProcessor(OTLPSpanExporter())]

@@ -32,7 +32,7 @@ FAULT_PAUSE_S = 1.0
 
 @serve.deployment
 class AnalysisWorker:
-    """Pulls from the lanes: what it cannot start stays queued for others."""
+    """Pulls jobs from the lanes: those that it cannot start stay queued for others."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; the loops need a running loop
         self,
@@ -58,7 +58,7 @@ class AnalysisWorker:
             sources,
             backend,
             decode,
-            # Keys come with the jobs; the worker makes none.
+            # Cache keys come with the jobs; the worker makes none.
             FeatureCache(opened.cache, str),
             LibraryWriter(library.open()),
         )
@@ -80,18 +80,18 @@ class AnalysisWorker:
                         await self._runner.run(claim)
                     finally:
                         self._n_running -= 1
-            except Exception:  # the ledger may be away; the lanes wait
+            except Exception:  # the ledger may be unavailable; the lanes wait
                 logger.exception("worker %s", self._worker_id)
                 await asyncio.sleep(FAULT_PAUSE_S)
 
     async def _fetch(self) -> None:
-        """Fetch addresses beside the jobs, so that a slow host keeps no job waiting."""
+        """Fetch addresses separately from jobs, so that a slow host delays no job."""
         while True:
             await self._fetch_places.acquire()
             claim = None
             try:
                 claim = await self._jobs.claim(f"{self._worker_id}-fetch", CLAIM_WAIT_S, "fetch")
-            except Exception:  # the ledger may be away; the lanes wait
+            except Exception:  # the ledger may be unavailable; the lanes wait
                 logger.exception("worker %s", self._worker_id)
                 await asyncio.sleep(FAULT_PAUSE_S)
             if claim is None:
@@ -104,13 +104,13 @@ class AnalysisWorker:
     async def _fetch_one(self, claim: Claim) -> None:
         try:
             await self._runner.run(claim)
-        except Exception:  # its lease ends
+        except Exception:  # then its lease ends
             logger.exception("worker %s", self._worker_id)
         finally:
             self._fetch_places.release()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Return Serve's controller what `QueueDelayPolicy` goes by: the wait in the lanes."""
+        """Return what `QueueDelayPolicy` uses, for Serve's controller: the wait in the lanes."""
         standings = (await self._jobs.standings())["analyse"]
         oldest_s = max((lane.oldest_wait_s for lane in standings), default=0.0)
         return {BACKLOG: oldest_s, BUSY: self._n_running / self._n_slots}
@@ -118,13 +118,13 @@ class AnalysisWorker:
     async def embed(
         self, source: dict[str, Any], max_audio_s: float, max_bytes: int, model: str
     ) -> Embedded | Refusal:
-        """See `EmbedBackend`; what is wrong with the audio is an answer, not an error."""
+        """See `EmbedBackend`; unsuitable audio is answered with a refusal, not an error."""
         return await self._embedder.embed(
             source_from_json(source), max_audio_s=max_audio_s, max_bytes=max_bytes, model=model
         )
 
     async def check_health(self) -> None:
-        """Fail when a loop has ended, so that Serve replaces the replica."""
+        """Raise when a loop has ended, so that Serve replaces the replica."""
         for loop in self._loops:
             if loop.done():
                 raise RuntimeError("a worker loop has ended")
