@@ -1,1 +1,1 @@
-"""Bulk analysis by Ray Data."""
+"""Bulk analysis with Ray Data."""

@@ -1,7 +1,7 @@
-"""Where a back-fill writes: a folder or an S3 prefix, with a Parquet file for every so many rows.
+"""Where a back-fill writes: a folder or an S3 prefix, with Parquet files of a number of rows each.
 
-Invariant: a file is there whole or not at all, and one run at a time writes. What is there is the
-only memory of what has been done, apart from errors that may pass.
+Invariant: a file exists whole or not at all, and one run at a time writes. The files are the only
+record of what has been done, apart from temporary errors.
 """
 
 import fcntl
@@ -27,20 +27,20 @@ LOCK = ".lock"
 
 
 class DestinationError(Exception):
-    """Nothing can be written there: it is away or full, another's, or in use by another run."""
+    """It cannot be written: it is unavailable, full, not a back-fill's, or another run uses it."""
 
 
 class Destination:
     """The tables ``tracks`` and ``errors``."""
 
     def __init__(self, place: str) -> None:
-        """Open a destination; a folder is made.
+        """Open a destination; make the folder if necessary.
 
         Args:
-            place: A folder, or ``s3://bucket/prefix`` as `open_backend` takes it.
+            place: A folder, or ``s3://bucket/prefix`` as for `open_backend`.
 
         Raises:
-            DestinationError: It is no such place, or the folder cannot be made.
+            DestinationError: It is neither, or the folder cannot be made.
         """
         self._place = place
         url = place if "://" in place else Path(place).absolute().as_uri()
@@ -55,10 +55,10 @@ class Destination:
         self._passing: set[str] = set()
 
     def done(self) -> set[str]:
-        """Return the ids of the rows that are there, without those of errors that may pass.
+        """Return the ids of the rows that are there, without those of temporary errors.
 
         Raises:
-            DestinationError: It is away, or a file is not one that `put` wrote.
+            DestinationError: It is unavailable, or a file is not one that `put` wrote.
         """
         ids: set[str] = set()
         for path in self._paths(TRACKS_FOLDER):
@@ -72,13 +72,13 @@ class Destination:
         return ids
 
     def drop_passing(self, locations: Collection[str]) -> None:
-        """Remove errors that may pass, and that `done` found, of what has a newer row.
+        """Remove those temporary errors that `done` found and that now have a newer row.
 
         Args:
-            locations: Of the newer rows.
+            locations: Locations of the newer rows.
 
         Raises:
-            DestinationError: It is away, or a file is not one that `put` wrote.
+            DestinationError: It is unavailable, or a file is not one that `put` wrote.
         """
         for path in sorted(self._passing):
             rows = self._read(path, ERRORS.names).to_pylist()
@@ -121,7 +121,7 @@ class Destination:
             ) from error
 
     def put(self, folder: str, rows: Sequence[Row]) -> None:
-        """Write rows as one file, which is named by them.
+        """Write rows as one file, which is named after them.
 
         Raises:
             DestinationError: It cannot be written.
@@ -135,17 +135,17 @@ class Destination:
         path = f"{folder}/{digest[:32]}.parquet"
         with self._answering():
             obstore.put(self._backend, path, content.getvalue())
-        self._passing.discard(path)  # what it held was of an earlier run
+        self._passing.discard(path)  # what it held was from an earlier run
 
     @contextmanager
     def only_run(self) -> Iterator[None]:
-        """See that no other run writes here, as long as the block runs.
+        """Ensure that no other run writes here while the block runs.
 
         Raises:
             DestinationError: Another run does, or the folder cannot be written.
         """
         if self._folder is None:
-            # S3 knows no lock that ends with its holder; see the help of the command.
+            # S3 has no lock that ends with its holder; see the help of the command.
             yield
             return
         with self._answering():
@@ -164,5 +164,5 @@ class Destination:
 
 
 def _first_line(error: Exception) -> str:
-    """What was wrong; what follows is for who debugs it."""
+    """Return the first line of an error; the rest is for debugging."""
     return str(error).partition("\n")[0]

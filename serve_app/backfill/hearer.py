@@ -1,6 +1,6 @@
-"""The actor that hears files: the service's steps behind the service's batchers, fed by paths.
+"""The actor that analyses files: the service's steps and batchers, with paths as input.
 
-Invariant: every file gives one row, with what was heard or with what was wrong. Only a missing
+Invariant: every file gives one row, with the result or with what was wrong. Only a missing
 checkpoint or a broken device, which would fail every file, is raised.
 """
 
@@ -38,7 +38,7 @@ from serve_app.services.scan.places import FULL, Found, Place
 from serve_app.services.scan.reading import read_file
 
 PASSES_ON_CPU = 8
-"""Forwards of a batch there; with one alone, waking threads takes a tenth of the time."""
+"""Forward passes per batch on a CPU; with only one, waking threads takes a tenth of the time."""
 
 SOURCE = pa.schema(
     [("location", pa.string()), ("size_bytes", pa.int64()), ("mtime_ns", pa.int64())]
@@ -57,10 +57,10 @@ ANSWER = pa.schema(
         ("message", pa.string()),
     ]
 )
-"""What was heard, or ``code`` and ``message`` of what was wrong."""
+"""The result of a file, or ``code`` and ``message`` of what was wrong."""
 
 NODE_FULL = "node_full"
-"""The code of a file for which a disk of the node had no room."""
+"""Code of a file for which a disk of the node had no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class HearerOptions:
     """What every actor of a run is made with.
 
     Attributes:
-        place: Where the files lie.
-        spectral: Checkpoints and batches of rhythm and key; likewise ``embedding`` of the rest.
-        catalog_dir: On the actor's own node, as ``fingerprint_dir``; may be absent there.
+        place: Where the files are.
+        spectral: Checkpoints and batches for rhythm and key; ``embedding`` has those for the rest.
+        catalog_dir: On the actor's own node, like ``fingerprint_dir``; may be missing there.
     """
 
     place: Place
@@ -98,17 +98,17 @@ class _Heard:
 
 
 class Hearer:
-    """Hears blocks of files; several at once share its batchers."""
+    """Analyses blocks of files; several at once share its batchers."""
 
     def __init__(self, options: HearerOptions) -> None:
-        """Load the checkpoints, fetched before where they are published.
+        """Load the checkpoints, after fetching them if they are published.
 
         Raises:
-            ServiceUnavailableError: Where they are published is away.
-            DamagedPublicationError: What lies there is not what was published.
-            CardError: One is not known, or not allowed.
-            CheckpointError: One is not on this node, or not what its card says.
-            DeviceMissingError: Ray gave a GPU, and CUDA finds none.
+            ServiceUnavailableError: The store of published checkpoints is unavailable.
+            DamagedPublicationError: What the store has is not what was published.
+            CardError: A checkpoint is not known, or not allowed.
+            CheckpointError: A checkpoint is not on this node, or not what its card says.
+            DeviceMissingError: Ray gave a GPU, but CUDA finds none.
         """
         options.embedding.follow()
         self._place = options.place
@@ -150,13 +150,13 @@ class Hearer:
         self._is_compiled = False
 
     async def __call__(self, files: pa.Table) -> pa.Table:
-        """Hear a block of files.
+        """Analyse a block of files.
 
         Args:
-            files: Of the schema `SOURCE`.
+            files: The files, with the schema `SOURCE`.
 
         Returns:
-            A row for each, of the schema `ANSWER`, in the order in which they were done.
+            A row for each file, with the schema `ANSWER`, in the order of completion.
 
         Raises:
             DeviceFaultError: The device broke.
@@ -183,7 +183,7 @@ class Hearer:
     def _read(self, found: Found) -> _Read:
         with self._place.at_hand(found) as path:
             stamp = Stamp.of(path)
-            # Reads all of it, so that nobody waits for a slow disk while the processor is held.
+            # Reads the whole file, so that nothing waits for a slow disk while it has a processor.
             file, named = read_file(found, path, self._naming)
             with self._processor:
                 waveform = decode(path, LIMITS)

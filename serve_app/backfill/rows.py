@@ -1,7 +1,7 @@
-"""The rows of a back-fill, from the list of files to the tables that are kept.
+"""The rows of a back-fill, from the list of files to the finished tables.
 
-Invariant: a row is named by what was heard, where it lay, how it was listed and the checkpoints;
-the same file under the same checkpoints has the same name in every run.
+Invariant: a row's name derives from the file's location, size and time, and the checkpoints; the
+same file with the same checkpoints has the same name in every run.
 """
 
 import hashlib
@@ -75,7 +75,7 @@ _FEATURES = {
     "embedding": pa.list_(pa.float32(), EMBEDDING_DIMENSION),
 }
 """Fields of `TrackFeatures`. Segments, sections, chords, tuning and the attributes' confidence are
-in the library alone."""
+only in the library."""
 
 HEARD = pa.schema(
     [
@@ -93,17 +93,17 @@ OF_THE_FILE = {
     *(UndecodableAudioError.code, AudioTooLongError.code, AudioTooShortError.code),
     UrlFetchError.code,
 }
-"""Codes of errors that the same file gives again. Any other may pass, and is not remembered."""
+"""Codes of errors that the same file gives again. Others are temporary, and not remembered."""
 
 
 def row_id(location: str, size_bytes: int | None, mtime_ns: int | None, made_by: str) -> str:
-    """Name the row of a file."""
+    """Return the name of a file's row."""
     text = json.dumps([location, size_bytes, mtime_ns, made_by])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def source_row(one: Found | Trouble, made_by: str) -> Row:
-    """Return what both tables say of where a row comes from."""
+    """Return the columns of both tables that say where a row comes from."""
     size_bytes, mtime_ns = (
         (one.size_bytes, one.mtime_ns) if isinstance(one, Found) else (None, None)
     )
@@ -123,7 +123,7 @@ def heard_row(
     identity: TrackIdentity,
     features: TrackFeatures,
 ) -> Row:
-    """Return the row of a file that was heard."""
+    """Return the row of a file that was analysed."""
     whole = asdict(features)
     return {
         **source,

@@ -1,8 +1,8 @@
-"""One back-fill: what is left to do goes to the actors, what comes back into library and tables.
+"""Runs one back-fill: remaining files go to the actors, results to the library and the tables.
 
-Invariant: a row is entered into the library first and written to its table after. What a kill
-leaves between the two comes out of the library in the next run, and is not heard again. An error
-that may pass goes only after what was listed at its place has another row.
+Invariant: a row is entered into the library first and written to its table after. If a run is
+killed between the two, the next run takes the row from the library and does not analyse again. A
+temporary error is removed only after the file at its location has another row.
 """
 
 import json
@@ -32,36 +32,36 @@ from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_liste
 from serve_app.services.scan.places import Found, Trouble
 
 BLOCK_ROWS, ROWS_OF_A_CPU = 8, 2
-"""Files in one call of an actor, whichever is more: what a kill takes from it, and what it passes
-on at once. An actor with a card has many CPUs, each of which reads a file, and reads ahead."""
+"""Files in one call of an actor, whichever is more: so many are lost when it is killed, and
+returned at once. An actor with a GPU has many CPUs, each of which reads a file, and reads ahead."""
 
 MOST_BLOCKS = 100_000
-"""Blocks that wait cost memory, so blocks of a longer list are larger."""
+"""Waiting blocks cost memory, so a longer list has larger blocks."""
 
 AT_ONCE = 2
-"""Calls that one actor works at: while the last files of one are finished, another's are read."""
+"""Calls that an actor works on at once: it reads one's files while it finishes the other's."""
 
 SETTLED_S = 3.0
-"""A cluster that has just started does not know at once all that is free in it."""
+"""A cluster that has just started does not know at once all its free resources."""
 
 PART_ROWS, PART_S = 512, 60.0
-"""A table is written for so many rows, or after so long."""
+"""A table file is written after so many rows, or so many seconds."""
 
 
 class OtherCheckpointsError(Exception):
-    """A node heard with other checkpoints than this machine would."""
+    """A node analysed with other checkpoints than this machine would."""
 
 
 class NodeFullError(Exception):
-    """A node has no room for a file while it is read."""
+    """A node has no room for a file that is being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """How many there are, and what each one gets.
+    """How many actors there are, and what each one gets.
 
     Attributes:
-        n_gpus: Of each.
+        n_gpus: GPUs of each actor.
     """
 
     n: int
@@ -69,18 +69,18 @@ class Actors:
     n_gpus: float
 
     def block_rows(self, n_files: int) -> int:
-        """Return the files of one call, so that every actor has some."""
+        """Return the number of files in one call, such that every actor has some."""
         most = max(BLOCK_ROWS, int(ROWS_OF_A_CPU * self.n_cpus))
         even = max(BLOCK_ROWS, -(-n_files // (self.n * AT_ONCE)))
         return max(min(most, even), -(-n_files // MOST_BLOCKS))
 
 
 def actors_for(n: int, n_cpus: int) -> Actors:
-    """Fill in, by what the connected cluster has, what is 0.
+    """Replace values of 0 by what suits the connected cluster.
 
     Args:
-        n: Actors; by default one for each GPU, and where there is none for each CPU.
-        n_cpus: CPUs of each; by default the GPU's share of its node's, and 1 where there is none.
+        n: Number of actors; by default one for each GPU, or for each CPU if there is no GPU.
+        n_cpus: CPUs of each; by default the GPU's share of its node, or 1 if there is no GPU.
     """
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     nodes = [node["Resources"] for node in alive]
@@ -94,8 +94,8 @@ def actors_for(n: int, n_cpus: int) -> Actors:
 
 
 def has_room(actors: Actors) -> bool:
-    """Return whether the connected cluster has room for one of them now."""
-    # By what is free in all there may seem to be, where two nodes have half a card each.
+    """Return whether the connected cluster has room for one of these actors now."""
+    # The sum of what is free can mislead: two nodes may have half a GPU each.
     room = placement_group([{"CPU": actors.n_cpus, "GPU": actors.n_gpus}])
     try:
         return bool(room.wait(SETTLED_S))
@@ -105,12 +105,12 @@ def has_room(actors: Actors) -> bool:
 
 @dataclass(slots=True)
 class Report:
-    """What became of the rows.
+    """Counts of the rows.
 
     Attributes:
-        before: Were there from earlier runs.
-        known: Came from the library, without being heard.
-        errors: Of them, ``passing`` may pass and are not remembered.
+        before: Rows that were there from earlier runs.
+        known: Rows that came from the library, without analysis.
+        errors: Rows of errors; ``passing`` of them are temporary, and not remembered.
     """
 
     before: int = 0
@@ -121,12 +121,12 @@ class Report:
 
     @property
     def n_done(self) -> int:
-        """All rows that are there now."""
+        """Number of all rows that are there now."""
         return self.before + self.known + self.heard + self.errors
 
 
 class Backfill:
-    """Hears files on a cluster that is connected; one run of it at a time for a destination."""
+    """Analyses files on the connected cluster; one run at a time for a destination."""
 
     def __init__(
         self,
@@ -140,12 +140,12 @@ class Backfill:
         """Prepare a run.
 
         Args:
-            library: Where tracks go; they are the operator's.
+            library: Where tracks go; they belong to the operator.
             destination: Where the tables go.
             options: What the actors are made with.
-            actors: How many.
+            actors: Number and resources of the actors.
             tell: Called after every step.
-            tell_waiting: Called where files are to be heard and there is no room yet for an actor.
+            tell_waiting: Called if there are files to analyse but no room yet for an actor.
         """
         self._library, self._entries = library, Entries(library)
         self._destination = destination
@@ -158,13 +158,13 @@ class Backfill:
         self.report = Report()
 
     def run(self, listed: Iterable[Found | Trouble]) -> None:
-        """Bring every file that was listed to its row.
+        """Make a row for every file that was listed.
 
         Raises:
-            DestinationError: Another run writes there, something else lies there, or it is away.
+            DestinationError: Another run writes there, or it is unavailable or has other files.
             NodeFullError: A disk of a node is full.
             OtherCheckpointsError: A node's checkpoints are not this machine's.
-            RayError: No actor could be made, or what was wrong would be so with every file.
+            RayError: No actor could be made, or the fault would affect every file.
             OSError: The library cannot be written.
             LibraryBusyError: Others kept changing the same tracks.
         """
@@ -181,7 +181,7 @@ class Backfill:
         self._tell(self.report)
 
     def _left(self, listed: Iterable[Found | Trouble]) -> Iterator[Found]:
-        """Yield the files that have to be heard; the rows of all others are there, or made here."""
+        """Yield the files to analyse; the rows of all others exist, or are made here."""
         done, named = self._destination.done(), set[str]()
         for one in listed:
             source = source_row(one, self._made_by)
@@ -189,7 +189,7 @@ class Backfill:
                 self.report.before += 1
                 self._settled.add(one.location)
                 continue
-            if source["id"] in named:  # a table may name a file twice
+            if source["id"] in named:  # a table may have a file twice
                 self.report.before += 1
                 continue
             named.add(source["id"])
@@ -202,7 +202,7 @@ class Backfill:
                 yield one
 
     def _known(self, found: Found, source: Row) -> Row | None:
-        """Return the row of a file that the library has as it is, heard by these checkpoints."""
+        """Return the row of an unchanged file that the library has, if by these checkpoints."""
         track, file = self._entries.at(found.location)
         if track is None or file is None or not is_as_listed(file, found):
             return None
@@ -218,7 +218,7 @@ class Backfill:
             self._tell_waiting()
         context = DataContext.get_current()
         context.enable_progress_bars = False
-        context.memory_usage_poll_interval_s = None  # reads every page of the actor, each second
+        context.memory_usage_poll_interval_s = None  # would read all pages of the actor each second
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         n_rows = self._actors.block_rows(len(todo))
         blocks = [
@@ -238,7 +238,7 @@ class Backfill:
         answers = ray.data.from_arrow(blocks).map_batches(
             Hearer,
             fn_constructor_args=[self._options],
-            batch_size=n_rows,  # without one, Ray Data refuses actors with a card
+            batch_size=n_rows,  # without one, Ray Data refuses actors with a GPU
             batch_format="pyarrow",
             compute=ActorPoolStrategy(size=self._actors.n, max_concurrent_calls_per_actor=AT_ONCE),
             num_cpus=self._actors.n_cpus,
