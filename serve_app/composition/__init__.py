@@ -1,1 +1,1 @@
-"""How the parts are put together: options, stores, services and the data folder."""
+"""Puts the parts together: options, stores, services and the data folder."""

@@ -1,4 +1,4 @@
-"""Put together what completes the library's tracks in the background, if any service is on."""
+"""Assemble what completes the library's tracks in the background, if a service is enabled."""
 
 from serve_app.composition.options import TrackOptions
 from serve_app.composition.stores import Stores
@@ -14,7 +14,7 @@ from serve_app.store.spend import SharedRateLimiter
 
 
 def completing(library: Library, tracks: TrackOptions, stores: Stores) -> Completion | None:
-    """Return what asks about tracks; None where there is nobody to ask."""
+    """Return what looks up tracks; None if no service is enabled."""
     limiter = SharedRateLimiter(stores.cache_store, LocalRateLimiter())
     providers = build_providers(tracks.provider_settings(), limiter).identities
     settings = tracks.recogniser_settings()

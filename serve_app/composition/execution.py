@@ -7,7 +7,7 @@ from serve_app.composition.model_args import ExecutionOptions, ModelArgs
 
 
 def execution_on(device: torch.device, options: ModelArgs) -> Execution:
-    """Return how networks are to run on a device; the CPU takes no notice of the options."""
+    """Return how networks are to run on a device; on the CPU the options have no effect."""
     return EAGER if device.type == "cpu" else gpu_execution(options.execution)
 
 

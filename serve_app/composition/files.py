@@ -17,28 +17,28 @@ from serve_app.store.mirror import Mirror, Place
 
 
 class NotRunningError(RuntimeError):
-    """Nothing runs here that could be asked."""
+    """No service runs here."""
 
 
 class NotSharedError(RuntimeError):
-    """Something that must last would lie on the disk of one node."""
+    """Something that must last would be on the disk of a single node."""
 
 
 class NoPepperError(NotSharedError):
-    """Each node would hash keys with a secret of its own."""
+    """Each node would hash keys with its own secret."""
 
 
 def below(url: str, name: str) -> str:
-    """Return the URL of a folder in a store, or in a folder; what follows a ``?`` stays."""
+    """Return the URL of a folder in a store or folder, keeping the part after ``?``."""
     parts = urlsplit(url if "://" in url else Path(url).absolute().as_uri())
     return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
 
 
 def require_shared_storage(settings: Settings) -> None:
-    """See that all that must last is named as storage that every node sees.
+    """Check that everything that must last is on storage that every node can reach.
 
     Raises:
-        NotSharedError: Something is not: a node's disk goes with the node.
+        NotSharedError: Something is not, and would be lost with its node's disk.
     """
     if settings.redis_url is None:
         return
@@ -58,7 +58,7 @@ def require_shared_storage(settings: Settings) -> None:
 
 
 def require_shared(settings: Settings) -> None:
-    """See that the nodes share all that must last, as `require_shared_storage`, and the pepper.
+    """Check that nodes share all that must last, as `require_shared_storage`, and the pepper.
 
     Raises:
         NotSharedError: Something is not on shared storage.
@@ -77,15 +77,15 @@ TRACKS = (Place("catalog", CURRENT), Place("fingerprints", FILE_NAME))
 
 
 def tracks_mirror(url: str, folder: Path) -> Mirror:
-    """Return what publishes catalog and fingerprints of a folder to ``url``, or fetches them."""
+    """Return what publishes a folder's catalog and fingerprints to ``url``, or fetches them."""
     return Mirror(url, folder, TRACKS, "catalog and fingerprints")
 
 
 def checkpoint_mirror(url: str, model_dir: Path) -> Mirror:
     """Return what publishes the checkpoints of a model folder to ``url``, or fetches them.
 
-    What torch has compiled for them here (`pipelines.analysis.networks.compiled`) goes with them.
-    A node's checkpoints that are not published stay.
+    What torch has compiled for them here (`pipelines.analysis.networks.compiled`) is included.
+    Checkpoints of a node that are not published stay.
     """
     pulled = sorted(path.parent.name for path in model_dir.glob(f"*/{WEIGHTS}"))
     places = [Place("", OWN_CARDS), *(Place(name, WEIGHTS) for name in pulled)]
@@ -100,44 +100,44 @@ class LocalFiles:
 
     @property
     def session_path(self) -> Path:
-        """Address, keys and process ids of the running service."""
+        """File with the address, keys and process ids of the running service."""
         return self.data_dir / "session.json"
 
     @property
     def lock_path(self) -> Path:
-        """Held by a start and then by its service; names the process."""
+        """Lock file that a start and then its service holds; it names the process."""
         return self.data_dir / "up.lock"
 
     @property
     def scan_lock_path(self) -> Path:
-        """Held by whoever scans into the library; names the process."""
+        """Lock file of the process that scans into the library; it names the process."""
         return self.data_dir / "scan.lock"
 
     @property
     def log_path(self) -> Path:
-        """What the service prints."""
+        """File with what the service prints."""
         return self.data_dir / "afa.log"
 
     @property
     def catalog_dir(self) -> Path:
-        """The catalog of track identities."""
+        """Folder of the catalog of track identities."""
         return self.data_dir / "catalog"
 
     @property
     def pulled_dir(self) -> Path:
-        """What `afa catalog pull` fetched and converted."""
+        """Folder of what `afa catalog pull` has fetched and converted."""
         return self.data_dir / "pulled"
 
     @property
     def fingerprint_dir(self) -> Path:
-        """The index of fingerprints."""
+        """Folder of the fingerprint index."""
         return self.data_dir / "fingerprints"
 
     def ledger_url(self, settings: Settings) -> str:
-        """Return the ledger's address: the setting, else that of the embedded Redis.
+        """Return the ledger's address: the setting, otherwise that of the embedded Redis.
 
         Raises:
-            NotRunningError: Neither is there.
+            NotRunningError: There is neither.
         """
         if settings.redis_url is not None:
             return settings.redis_url
@@ -166,26 +166,26 @@ class LocalFiles:
         return self._as_url(settings.library, settings.shared, "library")
 
     def payments_url(self, settings: Settings) -> str:
-        """Return where the sandbox payment provider keeps its charges, as a URL."""
+        """Return the URL where the sandbox payment provider keeps its charges."""
         if settings.shared is None:
             return self.data_dir.absolute().as_uri()
         return below(settings.shared, "payments")
 
     def published_url(self, settings: Settings) -> str | None:
-        """Return where catalog and fingerprints are published, as a URL."""
+        """Return the URL where catalog and fingerprints are published."""
         return None if settings.shared is None else below(settings.shared, "tracks")
 
     def checkpoints_url(self, settings: Settings) -> str | None:
-        """Return where checkpoints are published, as a URL."""
+        """Return the URL where checkpoints are published."""
         return None if settings.shared is None else below(settings.shared, "checkpoints")
 
     @property
     def library_view_dir(self) -> Path:
-        """What this machine sees of the library; may be deleted."""
+        """Folder of this machine's view of the library; it may be deleted."""
         return self.data_dir / "library-view"
 
     def served(self, settings: Settings) -> "LocalFiles":
-        """Return where the service reads catalog and fingerprints: what it fetches, or our own."""
+        """Return the files whose catalog and fingerprints the service reads: fetched or our own."""
         fetched = self.data_dir.absolute() / "published"
         return self if settings.shared is None else LocalFiles(fetched)
 
@@ -198,7 +198,7 @@ class LocalFiles:
         return folder.absolute().as_uri()
 
     def key_pepper(self, settings: Settings) -> str:
-        """Return the secret that keys are hashed with, made on first use."""
+        """Return the secret that keys are hashed with; it is made on first use."""
         if settings.key_pepper is not None:
             return settings.key_pepper.get_secret_value()
         path = self.data_dir / "pepper"
@@ -209,26 +209,26 @@ class LocalFiles:
 
     @property
     def folder_id(self) -> dict[str, str | int]:
-        """What a copy of the data folder has not in common with it; a moved one keeps its inode."""
-        folder = self.session_path.resolve().parent  # the session's own, where that is a link
+        """Return what differs in a copy of the data folder; a moved one keeps its inode."""
+        folder = self.session_path.resolve().parent  # the session's real folder, if it is a link
         return {"path": str(folder), "inode": folder.stat().st_ino}
 
     def read_session(self) -> dict[str, Any] | None:
         """Return the session of a running service, if there is one.
 
-        A torn file tells of none, nor does that of a folder which was copied while its service ran.
+        A torn file counts as none, as does that of a folder copied while its service ran.
         """
         try:
             session: dict[str, Any] = json.loads(self.session_path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         own = self.folder_id
-        # Some file systems number a folder anew at times.
+        # On some file systems the inode of a folder may change.
         return session if session.get("folder", own).items() & own.items() else None
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that only its owner may enter, or close one that is there."""
+    """Make a folder that only its owner may enter, or restrict an existing one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
 

@@ -1,4 +1,4 @@
-"""How the networks of a deployment are batched and run, as a Serve file says it; without torch."""
+"""Batching and execution of a deployment's networks, as in a Serve file; without torch."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class ExecutionOptions(BaseModel):
-    """How networks run on a GPU, where they can; on the CPU eagerly in float32 in any case."""
+    """How networks run on a GPU that supports it; on the CPU always eagerly in float32."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What the deployments are built with; made by the application builder, passed on."""
+"""Options that the deployments are built with; the application builder makes them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -34,11 +34,11 @@ class ModelOptions(ModelArgs):
     )
 
     def follow(self) -> None:
-        """Bring the model folder to what is published, now and from now on.
+        """Keep the model folder at what is published, from now on.
 
         Raises:
-            ServiceUnavailableError: Where they are published is away.
-            DamagedPublicationError: What lies there is not what was published.
+            ServiceUnavailableError: The store of published checkpoints is unavailable.
+            DamagedPublicationError: What the store has is not what was published.
         """
         if self.published is not None:
             checkpoint_mirror(self.published, self.model_dir).follow_on()
@@ -47,10 +47,10 @@ class ModelOptions(ModelArgs):
         """Return the cards of each role.
 
         Args:
-            chosen: Role to model id; goes before what the Serve file says.
+            chosen: Role to model id; overrides the Serve file.
 
         Raises:
-            CardError: The choice names what is not known, or what the licence policy refuses.
+            CardError: The choice names a model that is unknown or refused by the licence policy.
         """
         return choose_cards(
             usable_cards(self.model_dir), self.licences, self.chosen | dict(chosen or {})
@@ -77,12 +77,12 @@ class JobOptions(BaseModel):
     )
 
     def policy(self) -> JobPolicy:
-        """Return what the store goes by."""
+        """Return the policy that the store uses."""
         return JobPolicy(**self.model_dump())
 
 
 class StoreOptions(BaseModel):
-    """How to reach the stores, and what they go by."""
+    """How to reach the stores, and the rules that they apply."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -106,7 +106,7 @@ class KeeperOptions(BaseModel):
 
 
 class UrlOptions(BaseModel):
-    """What audio may be fetched from."""
+    """Addresses that audio may be fetched from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -114,12 +114,12 @@ class UrlOptions(BaseModel):
     networks: tuple[str, ...] = ()
 
     def guard(self) -> UrlGuard:
-        """Return what checks every address before a connection is made."""
+        """Return the guard that checks every address before a connection is made."""
         return UrlGuard(ports=self.ports, networks=self.networks)
 
 
 class LibraryOptions(BaseModel):
-    """Where the tracks this server knows are, and who may add some."""
+    """Where the server's track library is, and who may add tracks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -144,7 +144,7 @@ class BrowserOptions(BaseModel):
 
 
 class TrackOptions(BaseModel):
-    """Who knows tracks, and what a batch of them costs."""
+    """Services that know tracks, and what a batch of look-ups costs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -162,10 +162,10 @@ class TrackOptions(BaseModel):
     )
 
     def follow(self) -> None:
-        """Bring catalog and fingerprints to what is published, now and from now on.
+        """Keep catalog and fingerprints at what is published, from now on.
 
         Raises:
-            ServiceUnavailableError: Where they are published is away.
+            ServiceUnavailableError: The store where they are published is unavailable.
         """
         if self.published is not None:
             tracks_mirror(self.published, self.catalog_dir.parent).follow_on()
@@ -174,7 +174,7 @@ class TrackOptions(BaseModel):
         """Return the providers' settings.
 
         Raises:
-            ValueError: One of them is nobody's.
+            ValueError: A setting belongs to no provider.
         """
         others, ours = split_settings(PROVIDERS, self.providers)
         refuse_unknown("AFA_PROVIDERS", ours, ProviderSettings)
@@ -184,7 +184,7 @@ class TrackOptions(BaseModel):
         """Return the identification services' settings.
 
         Raises:
-            ValueError: One of them is nobody's.
+            ValueError: A setting belongs to no service.
         """
         others, ours = split_settings(RECOGNISERS, self.recognisers)
         refuse_unknown("AFA_RECOGNISERS", ours, RecogniserSettings)
@@ -192,10 +192,10 @@ class TrackOptions(BaseModel):
 
 
 def refuse_unknown(variable: str, names: Iterable[str], kind: type[Any]) -> None:
-    """Refuse settings that are no field of ``kind``.
+    """Refuse settings that are not fields of ``kind``.
 
     Raises:
-        ValueError: There is one.
+        ValueError: There is such a setting.
     """
     known = [field.name for field in fields(kind) if field.name not in {"version", "others"}]
     unknown = sorted(set(names).difference(known))

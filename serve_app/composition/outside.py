@@ -1,4 +1,4 @@
-"""The outside services that the settings name, put together to be looked at."""
+"""Builds the outside services that the settings name, in order to examine them."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from serve_app.providers.web.http_client import LocalRateLimiter
 
 
 def outside_services(settings: Settings) -> tuple[Providers, Sources]:
-    """Build what the settings turn on, without a catalog or an index.
+    """Build the services that the settings enable, without a catalog or an index.
 
     Raises:
-        ValueError: One of them names nothing, or nothing can be made of it.
+        ValueError: A setting names an unknown service, or one that cannot be built.
     """
     tracks = TrackOptions(
         catalog_dir=Path(),

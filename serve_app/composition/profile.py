@@ -1,4 +1,4 @@
-"""What a Serve file says of the application; the builder and the back-fill go by it."""
+"""What a Serve file says about the application, for the builder and the back-fill."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class AppArgs(BaseModel):
     def model_options(
         self, model: ModelArgs, settings: Settings, published: str | None = None
     ) -> ModelOptions:
-        """Return what a model deployment is built with; ``published`` is where checkpoints are."""
+        """Return a model deployment's options; ``published`` is where checkpoints are published."""
         return ModelOptions(
             model_dir=settings.resolved_model_dir(),
             licences=settings.model_licences,
@@ -55,7 +55,7 @@ def read_profile(path: Path) -> AppArgs:
     """Read the ``args`` of the application in a Serve file.
 
     Raises:
-        ProfileError: It is none, or there is none.
+        ProfileError: The file does not exist, or is not a Serve file of afa.
     """
     try:
         (application,) = yaml.safe_load(path.read_text(encoding="utf-8"))["applications"]

@@ -1,4 +1,4 @@
-"""Put the API's services together from the stores; without Ray, so that tests do the same."""
+"""Builds the API's services on the stores; without Ray, so that tests can do the same."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -58,19 +58,19 @@ from serve_app.store.spend import SharedRateLimiter
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the API reaches beside the stores.
+    """What the API uses besides the stores.
 
     Attributes:
         quick: The CPU deployment for tempo and key.
         identify: The CPU deployment that recognises recordings.
-        embed: The workers, for embeddings alone.
-        texts: The embedding deployment, for words.
-        options: Which embeddings there are, and what may be named.
-        models: Role to ids of the checkpoints in use where nothing is chosen.
-        library: The tracks this server knows.
-        probes: Parts that `/readyz` asks.
-        watch: Knows what is chosen; without it, ``models`` it is.
-        library_adding: Who may add tracks: ``accounts`` or the ``operator`` alone.
+        embed: The workers, for requests of only an embedding.
+        texts: The embedding deployment, for texts.
+        options: The available embeddings, and which may be named.
+        models: Role to ids of the checkpoints that are used if none are chosen.
+        library: The tracks that this server knows.
+        probes: Parts that `/readyz` checks.
+        watch: Knows the chosen checkpoints; without it they are ``models``.
+        library_adding: Who may add tracks: ``accounts``, or only the ``operator``.
         lookup_wait_s: How long a look-up waits for its job.
     """
 
@@ -113,7 +113,7 @@ def _named_models(around: Surroundings) -> NamedModels:
 
 @dataclass(frozen=True, slots=True)
 class Backing:
-    """What stands behind the operations; for test keys every part of it is simulated."""
+    """The parts that the operations use; for test keys all of them are simulated."""
 
     resolver: Resolver | SimulatedResolver
     audio: TrackAudio | SimulatedAudio
@@ -135,7 +135,7 @@ def live_backing(
     assets: AssetsService,
     models: NamedModels,
 ) -> Backing:
-    """Return catalog, providers, jobs and deployments."""
+    """Return the real parts: catalog, providers, jobs and deployments."""
     providers = build_providers(
         around.tracks.provider_settings(),
         SharedRateLimiter(stores.cache_store, LocalRateLimiter()),
@@ -159,7 +159,7 @@ def live_backing(
 
 
 def simulated_backing(features: FeatureCache) -> Backing:
-    """Return what answers test keys."""
+    """Return the simulated parts, for test keys."""
     return Backing(
         resolver=SimulatedResolver(),
         audio=SimulatedAudio(),
@@ -183,7 +183,7 @@ def operations(
     *,
     batch_cached_free: bool,
 ) -> Operations:
-    """Make the operations on what stands behind them."""
+    """Make the operations that use these parts."""
     charging = Charging(stores.ledger)
     lookup = LookupService(
         resolver=backing.resolver,

@@ -61,9 +61,9 @@ def open_stores(options: StoreOptions, *, in_background: bool = False, replicas:
     """Connect lazily: nothing is sent before the first use. From now on logs are redacted.
 
     Args:
-        options: Addresses, and what the stores go by.
-        in_background: No request waits here, so a busy ledger is waited for.
-        replicas: How many processes share the rate limits while the cache is away.
+        options: Addresses of the stores, and the rules that they apply.
+        in_background: Whether to wait longer for a busy ledger, since no request waits here.
+        replicas: How many processes share the rate limits while the cache is unavailable.
     """
     redact_logs()
     use_pepper(options.key_pepper)
