@@ -33,7 +33,7 @@ from serve_app.api.unread import UnreadBodyMiddleware
 from serve_app.domain.tiers import Tiers
 from serve_app.store.limits import FAILED_AUTH_PER_MINUTE, JOB_POLL_BURST, JOB_POLLS_PER_S
 
-# The upload and URL routes stand before the look-ups, whose path takes any identifier.
+# The upload and URL routes come before the look-ups, whose path matches any identifier.
 GROUPS = (
     *(health, analysis, jobs, features, tracks, assets, bpm, embedding, identify, library, similar),
     *(export, account, spotify, acousticbrainz, audiomuse),
@@ -44,7 +44,7 @@ READ_HEADERS = (
     *("RateLimit", "RateLimit-Policy", "Retry-After", "Idempotent-Replayed"),
     *(UNKNOWN_PARAMETERS, UNKNOWN_FIELDS, "Content-Disposition"),
 )
-"""What pages of other origins may read beside the plain headers."""
+"""Headers that pages of other origins may read in addition to the basic ones."""
 
 DESCRIPTION = """\
 Send a track and get tempo, key, beats, loudness, mood, Spotify-style attributes and an embedding.
@@ -57,7 +57,7 @@ be part of the address, and programs on the service's machine need none. Errors 
 
 
 def describe_limits(tiers: Tiers) -> str:
-    """Say how often each tier may ask."""
+    """Say how many requests each tier may send."""
     rates = "; ".join(
         f"{tier.name} " + ", ".join(f"{kind} {rate}" for kind, rate in tier.rate.items())
         for tier in tiers
@@ -76,11 +76,11 @@ NO_TELEMETRY: TelemetryConfig = {
     "logs": False,
     "auto_configure": False,
 }
-"""Of FastAPI's own: it begins a trace beside Serve's, and sends the messages of errors abroad."""
+"""FastAPI's telemetry, off: it adds a trace next to Serve's, and sends error messages elsewhere."""
 
 
 def describe(public_url: str, tiers: Tiers) -> FastAPI:
-    """Make the application without what answers: its routes and its OpenAPI document."""
+    """Make the application without its services: only its routes and its OpenAPI document."""
     app = FastAPI(
         telemetry=NO_TELEMETRY,
         title="afa",
@@ -94,7 +94,7 @@ def describe(public_url: str, tiers: Tiers) -> FastAPI:
         servers=[{"url": public_url}],
     )
     for group in GROUPS:
-        # Not `include_router`, which analyses every route once more for each application.
+        # Not `include_router`, which analyses every route again for each application.
         app.router.routes += group.router.routes
     openapi.install(app)
     return app
@@ -127,10 +127,10 @@ def create_app(
             OriginsMiddleware,
             allow_origins=cors_origins,
             allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
-            # Those of a page's tracing, too: a key is sent by hand, so that none of them lets in.
+            # Even those of a page's tracing: keys are sent explicitly, so no header gives access.
             allow_headers=("*",),
             expose_headers=READ_HEADERS,
-            # Chrome asks before a public page may call a private address.
+            # Chrome asks for permission before a public page may call a private address.
             allow_private_network=True,
         )
     app.add_middleware(TraceMiddleware)

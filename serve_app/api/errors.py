@@ -1,4 +1,4 @@
-"""The only place that makes error responses: body is always ``{error, message, trace_id}``."""
+"""The only place that makes error responses; the body is ``{error, message, trace_id}``."""
 
 import errno
 import logging
@@ -32,19 +32,19 @@ from serve_app.domain.errors import (
 logger = logging.getLogger(__name__)
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""Of the disk that bodies and fetched audio are written to."""
+"""Errors of a full disk, to which bodies and fetched audio are written."""
 
 PLACES = frozenset({"query", "path", "header", "body"})
-"""How validation names where a field stands."""
+"""Names by which validation says where a field is."""
 
 
 def error_response(request: Request, error: AfaError) -> JSONResponse:
-    """Make the response of a request's error."""
+    """Make the response for a request's error."""
     return error_answer(request.url.path, error, request.state.trace_id)
 
 
 def error_answer(path: str, error: AfaError, trace_id: str) -> JSONResponse:
-    """Make the response of an error, in Spotify's shape below its mount."""
+    """Make the response for an error, in Spotify's shape below its mount."""
     headers: dict[str, str] = {}
     if isinstance(error, RetryableError):
         headers["Retry-After"] = str(max(1, error.retry_after_s))
@@ -59,19 +59,19 @@ def error_answer(path: str, error: AfaError, trace_id: str) -> JSONResponse:
 
 NO_JSON = "the body is no JSON; send a JSON object, as /docs shows it"
 UNREADABLE = "There was an error parsing the body"
-"""What FastAPI says of a body that is not even text."""
+"""FastAPI's message for a body that is not even text."""
 
 PYDANTICS_OWN = re.compile(
     r"^(Value error, |(Input|String|List|Dictionary) )|, unable to [\w ]+$| after validation"
 )
-"""What Pydantic says of its own working, and not of what was sent."""
+"""Parts of Pydantic's messages that are about its own working, not about what was sent."""
 
 LONGEST_SEEN = 60
-"""Of what was sent, as much is repeated."""
+"""So many characters of what was sent are repeated."""
 
 
 def describe_validation(request: Request, error: RequestValidationError) -> str:
-    """Say in one sentence per fault which field is wrong, how, and what was seen."""
+    """Say in one sentence per fault which field is wrong, how, and what was sent."""
     faults = [describe_fault(fault) for fault in error.errors()]
     unknown = map(request.state.headers.get, (UNKNOWN_PARAMETERS, UNKNOWN_FIELDS))
     faults += [f"not known here: {names}" for names in unknown if names]
@@ -96,14 +96,14 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
 
 
 def missing(request: Request, error: AfaError) -> JSONResponse:
-    """Make the response of a 404, unless the id is another route's path: GET /v1/assets/upload."""
+    """Make the response for a 404, or a 405 if the id is a route's path: GET /v1/assets/upload."""
     allowed = allowed_methods(request.app.routes, request.scope)
     is_taken = request.method in allowed.split(", ")
     return error_response(request, error) if is_taken else not_allowed(request)
 
 
 def not_allowed(request: Request) -> JSONResponse:
-    """Make the response of a method that the path does not take."""
+    """Make the response for a method that the path does not accept."""
     allowed = allowed_methods(request.app.routes, request.scope)
     message = f"{request.method} is not allowed here, but {allowed}; see /docs"
     response = error_response(request, MethodNotAllowedError(message))
@@ -146,7 +146,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def on_unknown_error(request: Request, error: Exception) -> JSONResponse:
-        # Outside the middleware that otherwise says whose request it is.
+        # Outside the middleware that otherwise adds which request it is.
         whose = {"trace_id": request.state.trace_id}
         logger.error("unhandled error", exc_info=error, extra=whose)
         mapped: AfaError = InternalError("something failed on our side; nothing was charged")

@@ -1,4 +1,4 @@
-"""A sample of every answer, as the reference shows it."""
+"""A sample of every answer, for the reference."""
 
 from typing import Any
 
@@ -414,7 +414,7 @@ NOT_FOUND = {
 
 
 def error_example(path: str, status: int) -> dict[str, Any]:
-    """Return the body of an error of a path."""
+    """Return the body of an error on a path."""
     code, message = ERROR_MESSAGES[status]
     if status == 404:
         code, message = NOT_FOUND.get(path, (code, message))

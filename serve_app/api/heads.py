@@ -1,11 +1,11 @@
-"""Bounds on the head of a request, its length and its time, of which uvicorn knows none.
+"""Limits on the length and time of a request's head, which uvicorn does not have.
 
-What uvicorn refuses, as no HTTP, has the body of all errors. A request that offers another protocol
-is read as one that offers none (RFC 9110, section 7.8): Java's client offers HTTP/2 with each.
+What uvicorn refuses as not HTTP gets the body of all errors. A request that offers another protocol
+is read as one that offers none (RFC 9110, section 7.8): Java's client always offers HTTP/2.
 
-A header that comes in pieces is put together anew with each of them, in a time that grows with the
-square of its length, and before anybody has asked for a key. Serve starts uvicorn by itself;
-`bound_heads` tells uvicorn which class reads requests.
+A header that arrives in pieces is put together again with each of them, which takes time that grows
+with the square of its length, before any key is checked. Serve starts uvicorn itself; `bound_heads`
+tells uvicorn which class reads requests.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ UNREADABLE = (
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """Reads the requests of one connection; closes it over a head that is too long or too slow.
+    """Reads the requests of one connection; closes it if a head is too long or too slow.
 
-    What follows a body that comes in chunks is bounded as a head is.
+    The trailer after a chunked body has the same limits as a head.
     """
 
     _is_read = False
@@ -43,13 +43,13 @@ class BoundedHeads(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing."""
+        """Stop expecting a head."""
         self._have_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what brings a head or a part of a body does not count."""
-        if self.timeout_keep_alive_task is not None:  # it ends here, whatever comes
+        """Read on; count the bytes that complete neither a head nor a part of a body."""
+        if self.timeout_keep_alive_task is not None:  # it ends here, whatever arrives
             self._expect_head()
         self._is_read = False
         self._feed(data)
@@ -58,7 +58,7 @@ class BoundedHeads(HttpToolsProtocol):
             self.send_400_response("the head of the request is too long")
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read, and close the connection."""
+        """Refuse a request that cannot be read, and close the connection."""
         trace_id = trace_id_of("")
         answer = error_answer("/", BadRequestError(msg), trace_id)
         answer.headers.update({TRACE_HEADER.decode(): trace_id, "connection": "close"})
@@ -73,19 +73,19 @@ class BoundedHeads(HttpToolsProtocol):
         self._expect_head()
 
     def on_headers_complete(self) -> None:
-        """Have a head."""
+        """Note that a head is complete."""
         self._is_read = True
         self._have_head()
         if not self._is_declined():
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Have a request."""
+        """Note that a request is complete."""
         if not self._is_declined():
             super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Have a part of a body."""
+        """Note that a part of a body has arrived."""
         self._is_read = True
         super().on_body(body)
 
@@ -127,10 +127,10 @@ class BoundedHeads(HttpToolsProtocol):
     def _close_or_expect(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
-        else:  # a request before it on this connection is being answered
+        else:  # an earlier request on this connection is being answered
             self._expect_head()
 
 
 def bound_heads() -> None:
-    """Have every server that uvicorn starts in this process from now on keep the bounds."""
+    """Make every server that uvicorn starts in this process from now on apply the limits."""
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{BoundedHeads.__name__}"

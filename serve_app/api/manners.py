@@ -1,4 +1,4 @@
-"""What HTTP expects of every path: HEAD beside GET, and no difference by a slash at the end."""
+"""What HTTP clients expect of every path: HEAD with GET, and no effect of a final slash."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PLAIN_PATH = re.compile(rb"/[\w-][^\\]*")
-"""What may stand in a Location: a path that a browser cannot take for another host."""
+"""Paths allowed in a Location: a browser cannot take them for another host."""
 
 
 class HeadMiddleware:
@@ -33,7 +33,7 @@ class HeadMiddleware:
 
 
 class SlashMiddleware:
-    """Sends whoever adds a slash to the path that is meant."""
+    """Redirects a path with a final slash to the path that is meant."""
 
     def __init__(self, app: ASGIApp, slashed: frozenset[str]) -> None:
         """Leave the paths ``slashed`` as they are."""
@@ -54,14 +54,14 @@ class SlashMiddleware:
 
     def _is_redirected(self, scope: Scope) -> bool:
         return (
-            scope["raw_path"].endswith(b"/")  # one that is encoded belongs to an id
+            scope["raw_path"].endswith(b"/")  # an encoded one belongs to an id
             and scope["path"] not in self._slashed
             and PLAIN_PATH.fullmatch(scope["raw_path"].rstrip(b"/")) is not None
         )
 
 
 def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> str:
-    """Return the methods that a path takes, over the routes that name it most exactly."""
+    """Return the methods that a path accepts, from the routes that match it most exactly."""
     matching = [
         route
         for route in routes

@@ -1,7 +1,7 @@
-"""Complete the OpenAPI document: what every answer carries, and examples of all of them.
+"""Completes the OpenAPI document: headers of every answer, and examples of all of them.
 
-Invariant: openapi-generator, the most used of its kind, takes the document and makes clients that
-compile: links have bodies of text, operations short names, and integers their 64 bits.
+Invariant: openapi-generator, the most used tool of its kind, accepts the document and makes clients
+that compile: links have text bodies, operations short names, and integers 64 bits.
 """
 
 import math
@@ -51,7 +51,7 @@ COST_IN_HEADERS = frozenset(
         *("/api/similar_tracks", "/api/alchemy", "/api/find_path"),
     }
 )
-"""Of what costs something, paths whose answers have no `_meta` or no example."""
+"""Paths that cost something and whose answers have no `_meta` or no example."""
 
 KEY_IN_ADDRESS = {
     "type": "http",
@@ -60,7 +60,7 @@ KEY_IN_ADDRESS = {
     f"key: the API key as the password in the address, `http://x:afa_live_…@HOST{MOUNT}`.",
 }
 LETS_IN_MOUNTED: list[dict[str, list[str]]] = [{"ApiKey": []}, {"KeyInAddress": []}, {}]
-"""Any of them; the last is none at all."""
+"""Any of these; the last means no key at all."""
 
 LARGEST_INT32 = 2**31 - 1
 
@@ -96,7 +96,7 @@ LINKS: dict[tuple[str, str, str], dict[str, Link]] = {
 def complete(document: dict[str, Any]) -> dict[str, Any]:
     """Add headers and examples, and drop the 422 that never happens.
 
-    ``RateLimit`` stands on everything a caller was let in for, and on its refusal.
+    ``RateLimit`` is on every answer to a caller who was let in, and on the refusal.
     """
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -120,14 +120,14 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
         schemas.pop(name, None)
     for named in (AssetInput, UrlInput, NamedFile, FilesInput, EmbeddedFile, LibraryAddRequest):
         schema = named.model_json_schema(ref_template="#/components/schemas/{model}")
-        schema.pop("$defs", None)  # they stand beside it
+        schema.pop("$defs", None)  # they are next to it
         schemas.setdefault(named.__name__, schema)
     widen(document)
     return document
 
 
 def widen(node: Any) -> None:
-    """Say of integers without a bound of 32 bits that they may have 64; generators take 32 else."""
+    """Mark integers that may exceed 32 bits as 64-bit; generators assume 32 otherwise."""
     if isinstance(node, list):
         for item in node:
             widen(item)
@@ -158,7 +158,7 @@ def _complete_response(path: str, method: str, status: int, response: dict[str, 
 
 
 def install(app: FastAPI) -> None:
-    """Serve the completed document, compressed: it is large, and a phone waits for it."""
+    """Serve the completed document, compressed, as it is large for a phone."""
     for route in app.routes:
         if isinstance(route, APIRoute):
             route.operation_id = route.name

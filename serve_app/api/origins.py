@@ -1,4 +1,4 @@
-"""What web pages of other origins may ask; a question that is refused has the body of an error."""
+"""What web pages of other origins may request; a refused preflight has the body of an error."""
 
 from functools import partial
 from http import HTTPStatus
@@ -16,13 +16,13 @@ ASKED = {
     "origin": "origin",
     "method": "access-control-request-method",
 }
-"""How a browser names what may be refused."""
+"""Headers in which a browser names what may be refused."""
 
 LONGEST_SEEN = 100
 
 
 class OriginsMiddleware(CORSMiddleware):
-    """Answers what browsers ask before they let a page of another origin call."""
+    """Answers the preflight of browsers before they let a page of another origin call."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -36,7 +36,7 @@ class OriginsMiddleware(CORSMiddleware):
         """Say what may be sent.
 
         Raises:
-            BadRequestError: The page or its method is not among it.
+            BadRequestError: The page's origin, or its method, is not allowed.
         """
         answer = super().preflight_response(request_headers)
         if answer.status_code != HTTPStatus.OK:

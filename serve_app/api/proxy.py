@@ -1,11 +1,11 @@
-"""What Serve's proxy answers by itself, put into our words.
+"""Rewords what Serve's proxy answers by itself.
 
-Serve answers 404 as long as it knows no application, and bare text or nothing when a replica is
+Serve answers 404 as long as it knows no application, and plain text or nothing when a replica is
 lost. A client would read "unknown job". Every answer of ours carries a trace id; a failure without
 one is Serve's.
 
-What only reads is asked for again before anybody is told: by then a replica that was replaced has a
-successor.
+A request that only reads is tried again before the client gets an error: by then a replica that was
+lost may have a successor.
 
 Serve calls `middlewares` in each proxy that is started with the environment variable ``CALLBACK``.
 """
@@ -24,12 +24,12 @@ from serve_app.api.unread import announces_body
 from serve_app.domain.errors import AfaError, RouteNotFoundError, ServiceUnavailableError
 from serve_app.domain.redaction import redact_logs
 
-logger = logging.getLogger("ray.serve")  # no other is shown by a proxy
+logger = logging.getLogger("ray.serve")  # a proxy shows no other logger
 
 CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 MIDDLEWARES = "serve_app.api.proxy:middlewares"
 OWN_PATHS = "/-/"
-"""Serve's probes; load balancers of a cluster ask them."""
+"""Serve's probes, which a cluster's load balancers use."""
 
 WHOLE_SERVER = "*"
 """What ``OPTIONS`` may name instead of a path; Serve knows no application there."""
@@ -37,15 +37,15 @@ WHOLE_SERVER = "*"
 RETRY_AFTER_S = 5
 
 PAUSES_S = (0.1, 0.4, 1.0, 2.0)
-"""Before a read that Serve lost is asked for again."""
+"""Pauses before a read that Serve lost is tried again."""
 
 NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
 
 
 def middlewares() -> list[Middleware]:
-    """Return what Serve's proxy wraps its application in.
+    """Return the middlewares that Serve's proxy puts around its application.
 
-    Its process logs redacted, and bounds the heads of requests, from now on.
+    From now on its process redacts its logs and limits the heads of requests.
     """
     redact_logs()
     bound_heads()
@@ -63,7 +63,7 @@ def error_of(status: int) -> ServiceUnavailableError:
 
 
 class ProxyErrors:
-    """Asks again where Serve lost a read, and gives what remains the body of all errors."""
+    """Tries again if Serve lost a read, and gives remaining failures the body of all errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -93,10 +93,10 @@ class ProxyErrors:
         return await self._ask(scope, bodiless(receive), send)
 
     async def _ask(self, scope: Scope, receive: Receive, send: Send) -> int | None:
-        """Ask Serve, and pass its answer on unless it is a failure of its own.
+        """Ask Serve, and pass its answer on unless it is Serve's own failure.
 
         Returns:
-            The failure's status; None where an answer was passed on, or nobody waits for one.
+            The failure's status; None if an answer was passed on, or the client no longer waits.
         """
         failure: int | None = HTTPStatus.INTERNAL_SERVER_ERROR  # a lost replica: no answer at all
 
@@ -119,7 +119,7 @@ class ProxyErrors:
 
 
 def bodiless(receive: Receive) -> Receive:
-    """Return what a request without a body receives, however often it is asked."""
+    """Return a receive function for a request without a body, which can be called repeatedly."""
     is_told = False
 
     async def receive_again() -> Message:
@@ -135,14 +135,14 @@ def bodiless(receive: Receive) -> Receive:
 
 
 def is_foreign_failure(start: Message) -> bool:
-    """Return whether an answer is a failure, and not the application's."""
+    """Return whether an answer is a failure, and not from the application."""
     return start["status"] >= HTTPStatus.BAD_REQUEST and all(
         name.lower() != TRACE_HEADER for name, _ in start.get("headers", [])
     )
 
 
 async def answer(error: AfaError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer in place of the proxy."""
+    """Answer instead of the proxy."""
     traceparent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
     trace_id = trace_id_of(traceparent)
     response = error_answer(scope["path"], error, trace_id)

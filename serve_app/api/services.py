@@ -1,4 +1,4 @@
-"""What the routes call, in one typed bundle made by the composition (or a test)."""
+"""What the routes call, in one typed object made by the composition (or a test)."""
 
 from dataclasses import dataclass
 
@@ -48,8 +48,8 @@ class ApiServices:
     """Everything a route may use.
 
     Attributes:
-        live: The operations as they are.
-        simulated: The same for test keys: nothing is computed and nobody is asked.
+        live: The real operations.
+        simulated: The same for test keys: nothing is computed, and no other service is called.
     """
 
     tiers: Tiers

@@ -1,4 +1,4 @@
-"""Gives every request a W3C trace id and a start time, counts it, and logs one line of it."""
+"""Gives every request a W3C trace id and a start time, counts it, and logs one line for it."""
 
 import logging
 import re
@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 TRACE_HEADER = b"x-trace-id"
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Asked every few seconds, and not worth a line each."""
+"""Called every few seconds, and not worth a line each."""
 
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 def trace_id_of(traceparent: str) -> str:
-    """Take the caller's trace id if it is valid, else make one.
+    """Take the caller's trace id if it is valid, otherwise make one.
 
     References:
         W3C Trace Context, §3.2.
@@ -36,8 +36,7 @@ def trace_id_of(traceparent: str) -> str:
 class TraceMiddleware:
     """Sets ``request.state.trace_id`` and ``request.state.started_at`` (monotonic seconds).
 
-    What a route or an error puts into ``request.state.headers`` goes out with the answer, whichever
-    it is.
+    What a route or an error puts into ``request.state.headers`` is sent with any answer.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -72,7 +71,7 @@ class TraceMiddleware:
             try:
                 await self.app(scope, receive, send_traced)
             except Exception:
-                status = status or HTTPStatus.INTERNAL_SERVER_ERROR  # answered outside of this
+                status = status or HTTPStatus.INTERNAL_SERVER_ERROR  # answered outside this class
                 raise
             finally:
                 took_s = time.monotonic() - started_at

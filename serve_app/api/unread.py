@@ -1,7 +1,7 @@
-"""Closes the connection behind an answer that was given before the request's body had come.
+"""Closes the connection after an answer that was given before the request's body had arrived.
 
-Invariant: nobody's body is taken once its answer is known, whatever the answer is: an unknown path,
-a probe, a missing key, a full service.
+Invariant: no body is read once its answer is known, whatever the answer is: an unknown path, a
+probe, a missing key, a full service.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 CLOSE = (b"connection", b"close")
 LINGER_S = 1.0
 LINGER_BYTES = 64 * 1024
-"""Who still sends is given so much to see the answer: closed at once, TCP's reset may destroy it
-(RFC 9112, section 9.6)."""
+"""How much more is read so that a sending client sees the answer: if the connection closed at once,
+TCP's reset could destroy it (RFC 9112, section 9.6)."""
 
 
 class UnreadBodyMiddleware:
-    """Closes the connection where an answer leaves a body, or the rest of one, unread."""
+    """Closes the connection if an answer leaves a body, or part of it, unread."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -50,15 +50,15 @@ class UnreadBodyMiddleware:
 
 
 def announces_body(scope: Scope) -> bool:
-    """Return whether the request's headers say that a body follows."""
+    """Return whether the request's headers announce a body."""
     headers = dict(scope["headers"])
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
 async def linger(receive: Receive) -> None:
-    """Wait until the client has hung up or sent its body, for a moment, reading little of it."""
+    """Wait a moment for the client to disconnect or finish its body, reading little of it."""
     n_bytes = 0
-    # Serve tells of some that hang up by an error of its own.
+    # For some clients that disconnect, Serve raises an error of its own.
     with suppress(Exception):
         async with asyncio.timeout(LINGER_S):
             while n_bytes < LINGER_BYTES:

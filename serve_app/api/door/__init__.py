@@ -1,1 +1,1 @@
-"""What happens before a route runs: who asks, how often, with what body, and whether again."""
+"""What happens before a route runs: checks of the caller, rate, body and repetition."""

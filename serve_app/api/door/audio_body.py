@@ -1,7 +1,7 @@
-"""Bodies on their way in: their coding, length and pace, and the places that they take.
+"""Incoming bodies: their coding, length and pace, and the places that they take.
 
-Invariant: a body that may be long holds one of its owner's places while it comes; JSON that says
-how short it is holds none, and has to come at once.
+Invariant: a body that may be long holds one of its owner's places while it arrives; JSON that
+declares a short length holds none, and must arrive at once.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ LONGEST_UPLOAD_S = 120.0
 LONGEST_SEEN = 60
 
 CODINGS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
-"""Of IANA's registry. What names another, as `utf-8`, has bytes as they are."""
+"""Codings of IANA's registry. A body that names another, such as `utf-8`, is not encoded."""
 
 
 def is_json(content_type: str) -> bool:
-    """Return whether a Content-Type is JSON's."""
+    """Return whether a Content-Type is that of JSON."""
     return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
 def is_short(request: Request) -> bool:
-    """Return whether a body says itself that it is JSON, and no longer than ours may be.
+    """Return whether a body declares itself as JSON, of at most the length that ours may have.
 
-    In chunks it may be of any length, whichever it says.
+    A chunked body may have any length, whatever it declares.
     """
     headers = request.headers
     length = headers.get("content-length", "")
@@ -49,11 +49,11 @@ def is_short(request: Request) -> bool:
 
 
 def check_length(content_length: str | None, limit_bytes: int, room: int = 0) -> None:
-    """Refuse a body that says itself that it is too large, but for ``room`` bytes, or empty.
+    """Refuse a body whose declared length is 0, or over the limit by more than ``room`` bytes.
 
     Raises:
-        PayloadTooLargeError: Over the tier's upload size.
-        BadRequestError: Empty.
+        PayloadTooLargeError: It is over the tier's upload size.
+        BadRequestError: It is empty.
     """
     if content_length is None or not content_length.isdecimal():
         return
@@ -66,10 +66,10 @@ def check_length(content_length: str | None, limit_bytes: int, room: int = 0) ->
 
 
 def check_coding(request: Request) -> None:
-    """Refuse a body that says itself that it is compressed; the answer names what is read instead.
+    """Refuse a body that declares a compression; the answer names what is accepted instead.
 
     Raises:
-        UnsupportedMediaTypeError: It does.
+        UnsupportedMediaTypeError: The body declares one.
     """
     named = request.headers.get("content-encoding", "")
     if CODINGS & {coding.strip().lower() for coding in named.split(",")}:
@@ -81,7 +81,7 @@ def check_coding(request: Request) -> None:
 
 
 def place_of(request: Request) -> AbstractContextManager[None]:
-    """Return the place that the body takes while it comes.
+    """Return the place that the body takes while it arrives.
 
     Entering it raises `ConcurrencyError` and `ServiceUnavailableError`, see `BodyPlaces`.
     """
@@ -95,12 +95,12 @@ def place_of(request: Request) -> AbstractContextManager[None]:
 
 
 async def body_chunks(request: Request) -> AsyncGenerator[bytes, None]:
-    """Stream the body; only the time that is spent waiting for the client counts against it.
+    """Stream the body; only the time spent waiting for the client counts for its pace.
 
     Raises:
         UnsupportedMediaTypeError: It is compressed; nothing was read.
-        BadRequestError: The client went away before the end, or sends too slowly: it would keep a
-            place that others wait for.
+        BadRequestError: The client disconnected before the end, or sends too slowly: it would keep
+            a place that others wait for.
         ConcurrencyError: The owner's places are taken; nothing was read.
         ServiceUnavailableError: All places are taken; nothing was read.
     """
@@ -112,7 +112,7 @@ async def body_chunks(request: Request) -> AsyncGenerator[bytes, None]:
 
 
 async def paced(request: Request) -> AsyncGenerator[bytes, None]:
-    """Stream the body while it comes as fast as it must; raises `BadRequestError` otherwise."""
+    """Stream the body while it arrives fast enough; raise `BadRequestError` otherwise."""
     longest_s = LONGEST_JSON_S if is_short(request) else LONGEST_UPLOAD_S
     stream = request.stream()
     waited_s, size = 0.0, 0

@@ -1,10 +1,10 @@
-"""Callers whose programs send no header of their own: those of the AcousticBrainz mount.
+"""Callers whose programs cannot send a custom header: those of the AcousticBrainz mount.
 
 Their key comes by HTTP Basic, from an address such as `http://x:KEY@host/acousticbrainz/`. Programs
-on this machine need none: they come as the owner of the key that `afa up` prints.
+on this machine need none: they count as the owner of the key that `afa up` prints.
 
-Invariant: no web page gets in this way, though its browser runs on this machine and may remember
-the password.
+Invariant: no web page gets in this way, even if its browser runs on this machine and remembers the
+password.
 """
 
 import base64
@@ -20,7 +20,7 @@ from serve_app.domain.tiers import LOCAL, LOCAL_OWNER
 MOUNT = "/acousticbrainz/"
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 OF_A_PAGE = ("origin", "sec-fetch-site")
-"""Browsers add one of these, or both, to what a page requests of an address of this machine."""
+"""Browsers add one or both of these to a page's requests to an address of this machine."""
 
 MOUNTED_SCOPES = frozenset({"read", "assets"})
 
@@ -28,14 +28,14 @@ HOW_TO_AUTHENTICATE = "or write it into the address: http://x:afa_live_…@HOST/
 
 
 def is_from_here(request: Request) -> bool:
-    """Return whether a request comes from this machine, and through no proxy."""
+    """Return whether a request comes from this machine, and not through a proxy."""
     if request.client is None or any(name in request.headers for name in FORWARDED):
         return False
     return is_loopback(request.client.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address, not a name, is this machine's own."""
+    """Return whether a host is a loopback address; names are not."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -43,13 +43,13 @@ def is_loopback(host: str) -> bool:
 
 
 def is_headerless(request: Request) -> bool:
-    """Return whether a request is of a program that cannot send the header."""
+    """Return whether a request is from a program that cannot send the header."""
     is_of_a_page = any(name in request.headers for name in OF_A_PAGE)
     return request.scope["path"].startswith(MOUNT) and not is_of_a_page
 
 
 def key_without_header(request: Request) -> str | None:
-    """Return the key that was sent by HTTP Basic: the password, or the name where there is none."""
+    """Return the key that was sent by HTTP Basic: the password, or the name without one."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic" or not is_headerless(request):
         return None
@@ -70,10 +70,10 @@ def is_named_local(request: Request) -> bool:
 
 
 async def local_user(request: Request, services: ApiServices) -> Caller | None:
-    """Return whoever runs afa on this machine to a program on it; None to anybody else.
+    """Return the local user if the caller is a program on this machine; None otherwise.
 
-    Another name that leads to this machine may be the origin of a page, whose requests to it then
-    look like those of a program.
+    Other names that resolve to this machine are not accepted: one may be the origin of a page,
+    whose requests to it then look like those of a program.
     """
     is_anonymous = is_headerless(request) and "authorization" not in request.headers
     if not (is_anonymous and is_from_here(request) and is_named_local(request)):

@@ -1,9 +1,9 @@
 """``Idempotency-Key`` on every POST that charges or changes something, by Stripe's rules.
 
-The first answer that succeeds is kept for a day and given again to the same key and request;
-another request under the key is refused. Errors are not kept, nor what was read for nothing: no
-charge would bound what is kept. The ids of holds and jobs derive from owner and key, so that even a
-crash between charge and answer does not charge twice.
+The first successful answer is kept for a day and repeated for the same key and request; another
+request with the key is refused. Errors are not kept, nor free reads: without a charge, nothing
+would limit what is kept. The ids of holds and jobs derive from owner and key, so that even a crash
+between charge and answer does not charge twice.
 """
 
 import hashlib
@@ -38,10 +38,10 @@ from serve_app.store.idempotency import Fresh, InFlight, Mismatch, Replay
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
 LONGEST_JSON_BODY = 2 << 20
-"""A batch of the longest ids, every character escaped, is shorter."""
+"""Longer than a batch of the longest ids with every character escaped."""
 
 REPEAT_AFTER_S = 4
-"""A few such repeats outlast the hold on a key whose request died with its process."""
+"""A few such pauses are longer than the hold on a key whose request died with its process."""
 
 IN_MEMORY_BYTES = 1 << 20
 READ_BYTES = 256 * 1024
@@ -60,7 +60,7 @@ def check_key(key: str) -> str:
     """Return the key if it has a permitted form.
 
     Raises:
-        BadRequestError: It has not.
+        BadRequestError: It does not.
     """
     if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
         raise BadRequestError(f"{HEADER}: send 1 to {LONGEST_KEY} printable ASCII characters")
@@ -70,15 +70,15 @@ def check_key(key: str) -> str:
 class IdempotentRoute(APIRoute):
     """A route that answers a repeated POST as it answered the first, if it offers the header.
 
-    A POST that only reads, and is free, does not: nothing would bound what is kept of it.
-    Where the body has to be read before FastAPI looks at the request, the caller goes through the
-    route's `Door` first, so that nobody's body is read who is not let in.
+    A POST that only reads and is free does not: nothing would limit what is kept for it. If the
+    body must be read before FastAPI looks at the request, the caller goes through the route's
+    `Door` first, so that no body is read from a caller who is not let in.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap the route's handler."""
         handler = super().get_route_handler()
-        # Of an APIRoute, the dependencies stand before what is read of the request.
+        # In an APIRoute, the dependencies come before what is read from the request.
         calls = (dependency.call for dependency in self.dependant.dependencies)
         door = next((call for call in calls if isinstance(call, Door)), None)
         model = None if self.body_field is None else self.body_field.field_info.annotation
@@ -87,7 +87,7 @@ class IdempotentRoute(APIRoute):
 
         async def run(request: Request) -> Response:
             if model is not None:
-                with suppress(ValueError, RecursionError):  # no JSON, as FastAPI will find, too
+                with suppress(ValueError, RecursionError):  # not JSON, as FastAPI will report
                     tell_unknown_fields(request, model, await request.json())
             return await handler(request)
 
@@ -114,9 +114,9 @@ class IdempotentRoute(APIRoute):
 
 
 def named_json(scope: Scope) -> Scope:
-    """Return a request's scope with JSON as its Content-Type, where a route takes nothing else.
+    """Return a request's scope with JSON as its Content-Type, if the route takes nothing else.
 
-    Whether it is JSON shows when it is read. No page can misuse that: the key is no cookie.
+    Reading it shows whether it is JSON. No page can misuse this, since the key is not a cookie.
     """
     headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
@@ -131,11 +131,11 @@ async def answer_once(
     run: Callable[[Request], Awaitable[Response]],
     scope: Scope,
 ) -> Response:
-    """Run the request, in that scope, unless its key has an answer already.
+    """Run the request, in that scope, unless its key already has an answer.
 
     Raises:
         IdempotencyMismatchError: The key belongs to another request.
-        ConcurrencyError: The same request is being answered at this moment.
+        ConcurrencyError: The same request is being answered now.
     """
     table = services_of(request).idempotency
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as body:
@@ -156,18 +156,18 @@ async def answer_once(
                     "the same request is being answered at this moment", REPEAT_AFTER_S
                 )
             case Fresh(life):
-                # What is paid is this request in this life of the key: another one under the same
-                # key, or the same a day later, never passes for it.
+                # The charge is for this request in this life of the key: it never covers another
+                # one with the same key, or the same one a day later.
                 request.state.request_id = f"idem:{name_of(caller, key, what, life)}"
         try:
             async with table.held(caller.owner, hashed(key), what):
                 response = await run(Request(scope, replay(body)))
         except BaseException:
-            # What cannot be forgotten now lapses; the answer is the error that happened.
+            # A key that cannot be forgotten now lapses; the answer is the error that happened.
             with suppress(ServiceUnavailableError):
                 await table.abandon(caller.owner, hashed(key), what)
             raise
-    # What cannot be kept is answered all the same: it was charged, and a retry finds it paid.
+    # An answer that cannot be kept is still sent: it was charged, and a retry finds it paid.
     with suppress(ServiceUnavailableError):
         if was_read_for_nothing(request, response):
             await table.abandon(caller.owner, hashed(key), what)
@@ -184,16 +184,16 @@ async def answer_once(
 
 
 def was_read_for_nothing(request: Request, response: Response) -> bool:
-    """Return whether an answer was free, of a route that makes no job or asset: those say 20x."""
+    """Return whether an answer was free, and its route makes no job or asset (those say 20x)."""
     is_free = request.state.headers.get("X-Credits-Used") == "0"
     makes_nothing = request.scope["route"].status_code is None
     return is_free and makes_nothing and response.status_code == HTTPStatus.OK
 
 
 def kept_headers(request: Request, response: Response) -> dict[str, str]:
-    """Return what an answer's headers say of it, and not of the moment, as rate limits do.
+    """Return those headers that are about the answer, not about the moment, as rate limits are.
 
-    Nor of the address: of it each answer says anew what is unknown.
+    Nor about the address: each answer says again which of its parameters are unknown.
     """
     named = ("Content-Type", "Content-Disposition")
     about = {name: response.headers[name] for name in named if name in response.headers}
@@ -205,7 +205,7 @@ def kept_headers(request: Request, response: Response) -> dict[str, str]:
 
 
 def hashed(key: str) -> str:
-    """Return a key's name in the table: of one length and alphabet."""
+    """Return a key's name in the table, which has a fixed length and alphabet."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -213,8 +213,8 @@ def name_of(caller: Caller, key: str, what: str, life: str) -> str:
     """Return what the ids of holds and jobs derive from.
 
     Args:
-        caller: Whose key.
-        key: As sent.
+        caller: Who sent the key.
+        key: The key as sent.
         what: The request's fingerprint.
         life: See `Fresh`.
     """
@@ -223,7 +223,7 @@ def name_of(caller: Caller, key: str, what: str, life: str) -> str:
 
 
 def fingerprint(request: Request, body_digest: str, boundary: bytes = b"") -> str:
-    """Return what must be the same for a request to be the same."""
+    """Return what identifies a request as the same."""
     kind = request.headers.get("Content-Type", "")
     what = [request.method, request.url.path, request.url.query]
     what += [kind.replace(boundary.decode("latin-1"), "") if boundary else kind, body_digest]
@@ -237,11 +237,11 @@ def boundary_of(request: Request) -> bytes:
 
 
 def digest_without(boundary: bytes, body: IO[bytes]) -> str:
-    """Return the hash of a spooled form but for its boundary, and rewind it."""
+    """Return the hash of a spooled form without its boundary, and rewind it."""
     digest, rest = hashlib.sha256(), b""
     while chunk := body.read(READ_BYTES):
         rest = (rest + chunk).replace(boundary, b"")
-        surely = max(0, len(rest) - len(boundary) + 1)  # the boundary may begin in what follows
+        surely = max(0, len(rest) - len(boundary) + 1)  # the boundary may begin in the rest
         digest.update(rest[:surely])
         rest = rest[surely:]
     digest.update(rest)
@@ -250,14 +250,14 @@ def digest_without(boundary: bytes, body: IO[bytes]) -> str:
 
 
 async def spool(request: Request, body: IO[bytes], limit_bytes: int, room: int) -> str:
-    """Take the request's body to memory or disk, and give its hash; it takes no place from now on.
+    """Write the request's body to memory or disk and return its hash; then it takes no place.
 
     Raises:
-        PayloadTooLargeError: It passes ``limit_bytes`` by more than ``room``, a form's for itself;
-            nothing is read where it says so.
-        BadRequestError: It broke off, or comes too slowly.
-        ConcurrencyError: Too many uploads of this owner are on their way.
-        ServiceUnavailableError: Too many uploads are.
+        PayloadTooLargeError: It exceeds ``limit_bytes`` by more than ``room``, which is for a
+            form's own bytes; if its declared length does, nothing is read.
+        BadRequestError: It broke off, or arrives too slowly.
+        ConcurrencyError: This owner has too many uploads under way.
+        ServiceUnavailableError: Too many uploads are under way.
     """
     digest = hashlib.sha256()
     size = 0
@@ -281,7 +281,7 @@ async def spool(request: Request, body: IO[bytes], limit_bytes: int, room: int) 
 
 
 def replay(body: IO[bytes]) -> Receive:
-    """Return a spooled body as an ASGI server would."""
+    """Return a function that receives a spooled body as from an ASGI server."""
     is_over = False
 
     async def receive() -> Message:

@@ -1,6 +1,6 @@
-"""Let a request in: who calls, with which scope, within which rate.
+"""Lets a request in: checks its caller, scope and rate.
 
-Every answer, refusals too, carries ``RateLimit-Policy`` and ``RateLimit`` (IETF
+Every answer, including refusals, carries ``RateLimit-Policy`` and ``RateLimit`` (IETF
 draft-ietf-httpapi-ratelimit-headers-11).
 """
 
@@ -22,7 +22,7 @@ def admit(request: Request, *decisions: Decision) -> None:
     """Note the headers, and refuse the request if any decision does.
 
     Raises:
-        RateLimitError: With the longest wait of all.
+        RateLimitError: A decision refuses; it has the longest wait of all.
     """
     request.state.headers.update(rate_headers(*decisions))
     refused = [decision for decision in decisions if not decision.allowed]
@@ -38,7 +38,7 @@ def require_scope(caller: Caller, scope: Scope) -> None:
     """Refuse a key that was issued without the scope.
 
     Raises:
-        ScopeRequiredError: It was.
+        ScopeRequiredError: The key lacks it.
     """
     if scope not in caller.scopes:
         raise ScopeRequiredError(f"this API key lacks the scope {scope!r}; use another key")
@@ -47,8 +47,8 @@ def require_scope(caller: Caller, scope: Scope) -> None:
 class Door:
     """Lets in the callers of one class of requests, and counts each request once.
 
-    A dependency of routes; one that reads a body before FastAPI looks at the request goes through
-    its door itself.
+    It is a dependency of routes; a route that reads a body before FastAPI looks at the request
+    calls its door itself.
     """
 
     def __init__(self, kind: Kind, scope: Scope) -> None:
@@ -71,7 +71,7 @@ class Door:
 
 
 async def admission_to_read(request: Request, caller: Caller, services: ApiServices) -> None:
-    """Let in a look-up that admits itself, beside its first look into the cache.
+    """Let in a look-up that does this itself, in parallel with its first look in the cache.
 
     Raises:
         RateLimitError: Too many reads.
@@ -100,7 +100,7 @@ async def let_poll(
     """Let in a poll: one a second for each job, and the class's rate; refused ones do not count.
 
     Raises:
-        RateLimitError: Too many.
+        RateLimitError: There were too many.
     """
     require_scope(caller, "read")
     of_job = await services.limits.check_job_poll(caller.owner, job_id[:64])

@@ -1,4 +1,4 @@
-"""Take the one `file` part of a multipart form, bounded in size and in number of parts."""
+"""Reads the `file` parts of a multipart form, with limits on size and number of parts."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -14,12 +14,12 @@ from serve_app.api.door.unknown import tell_unread
 from serve_app.domain.errors import BadRequestError, PayloadTooLargeError
 
 FORM_ROOM = 64 * 1024
-"""What headers and boundaries may add to the file itself."""
+"""How much headers and boundaries may add to the file itself."""
 MAX_FIELDS = 8
 READ_BYTES = 256 * 1024
 
 BOUNDARY = re.compile(rb'[^"\\]+')
-"""What needs no escape between quotes; RFC 2046 permits less."""
+"""Characters that need no escape between quotes; RFC 2046 permits fewer."""
 
 CUT_SHORT = "the multipart form cannot be read to its end; send it again, see RFC 7578"
 
@@ -27,8 +27,8 @@ CUT_SHORT = "the multipart form cannot be read to its end; send it again, see RF
 class FormParser(MultiPartParser):
     """Reads names and texts as UTF-8, and refuses a form without an end.
 
-    A charset beside the boundary, which RFC 7578 does not have, is passed over: the time that one
-    of Python's takes grows with the square of the text.
+    A charset next to the boundary, which RFC 7578 does not have, is ignored: one of Python's takes
+    time that grows with the square of the text.
     """
 
     def __init__(self, request: Request, chunks: AsyncGenerator[bytes, None], most: int) -> None:
@@ -41,7 +41,7 @@ class FormParser(MultiPartParser):
         self._is_whole = False
 
     def on_end(self) -> None:
-        """Note that the last boundary came."""
+        """Note that the last boundary has arrived."""
         self._is_whole = True
 
     async def _to_its_end(self, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -52,18 +52,18 @@ class FormParser(MultiPartParser):
 
 
 def is_form(request: Request) -> bool:
-    """Return whether a request says that its body is a multipart form."""
+    """Return whether a request declares its body as a multipart form."""
     kind = request.headers.get("content-type", "").partition(";")[0]
     return kind.strip().lower() == "multipart/form-data"
 
 
 @asynccontextmanager
 async def file_part(request: Request, limit_bytes: int) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Spool the form and give the bytes of its `file` part.
+    """Spool the form and yield the bytes of its `file` part.
 
     Raises:
-        BadRequestError: Malformed, or without one `file` part.
-        PayloadTooLargeError: Larger than ``limit_bytes``.
+        BadRequestError: It is malformed, or does not have exactly one `file` part.
+        PayloadTooLargeError: It is larger than ``limit_bytes``.
     """
     async with file_parts(request, limit_bytes, 1) as files:
         ((_, chunks),) = files
@@ -74,11 +74,11 @@ async def file_part(request: Request, limit_bytes: int) -> AsyncIterator[AsyncIt
 async def file_parts(
     request: Request, limit_bytes: int, most: int
 ) -> AsyncIterator[list[tuple[str, AsyncIterator[bytes]]]]:
-    """Spool the form and give names and bytes of its `file` parts, at least one and up to ``most``.
+    """Spool the form and yield the names and bytes of its `file` parts, from one to ``most``.
 
     Raises:
-        BadRequestError: Malformed, or without a `file` part.
-        PayloadTooLargeError: Larger than ``limit_bytes``.
+        BadRequestError: It is malformed, or has no `file` part or too many.
+        PayloadTooLargeError: It is larger than ``limit_bytes``.
     """
     try:
         async with aclosing(body_chunks(request)) as chunks:
@@ -94,7 +94,7 @@ async def file_parts(
 
 
 def _fault(request: Request, error: Exception, most: int) -> str:
-    """Say what is wrong with a form that could not be taken apart."""
+    """Say what is wrong with a form that could not be parsed."""
     if "boundary" not in request.headers["content-type"]:
         return (
             "the Content-Type multipart/form-data lacks its boundary; let your client write the "

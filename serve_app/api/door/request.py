@@ -1,4 +1,4 @@
-"""What routes need of a request: who is calling, what they may do, and the services."""
+"""What routes need from a request: the caller, the caller's rights, and the services."""
 
 import time
 from typing import Annotated, Any, Literal
@@ -53,7 +53,7 @@ async def read_tempo_range(
     """Read the range of tempi that a request asks for.
 
     Raises:
-        BadRequestError: Of another form.
+        BadRequestError: It has another form.
     """
     if tempo_range is None:
         return None
@@ -88,7 +88,7 @@ RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", "schema": {"ty
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe error answers of a route for the OpenAPI document.
 
-    What wants a key wants a scope: 403 goes with 401.
+    A route that needs a key also needs a scope: 403 goes with 401.
     """
     if 401 in statuses:
         statuses = tuple(sorted({*statuses, 403}))
@@ -106,7 +106,7 @@ def services_of(request: Request) -> ApiServices:
 
 
 async def get_services(request: Request) -> ApiServices:
-    """As `services_of`; FastAPI would send a plain function to a thread, which costs more."""
+    """As `services_of`; FastAPI would run a plain function in a thread, which costs more."""
     return services_of(request)
 
 
@@ -129,7 +129,7 @@ async def read_embedding_model(
     """Read the embedding model that a request names.
 
     Raises:
-        BadRequestError: There is none of that name, or it cannot be had here.
+        BadRequestError: There is no model with that name, or it is not available here.
     """
     if embedding_model is not None:
         services.models.check(embedding_model)
@@ -140,7 +140,7 @@ EmbeddingModel = Annotated[str | None, Depends(read_embedding_model)]
 
 
 def rate_headers(*decisions: Decision) -> dict[str, str]:
-    """Write the draft's headers; a list item for every policy."""
+    """Write the draft's headers, with a list item for every policy."""
     return {
         "RateLimit-Policy": ", ".join(f'"{d.kind}";q={d.limit};w={d.window_s}' for d in decisions),
         "RateLimit": ", ".join(f'"{d.kind}";r={d.remaining};t={d.reset_s}' for d in decisions),
@@ -165,7 +165,7 @@ def what_was_seen(request: Request) -> str:
 
 
 def how_to_authenticate(request: Request) -> str:
-    """Say how a key is sent; below the mount of programs without a header, how they send it."""
+    """Say how to send a key; below the mount of programs without headers, how they send it."""
     is_mounted = request.scope["path"].startswith(headerless.MOUNT)
     more = f", {headerless.HOW_TO_AUTHENTICATE}" if is_mounted else ""
     return HOW_TO_AUTHENTICATE + more
@@ -179,7 +179,7 @@ async def authenticate(
     """Find out who is calling.
 
     Raises:
-        UnauthorizedError: No key, or not a valid one.
+        UnauthorizedError: There is no key, or it is not valid.
         RateLimitError: Too many failed attempts from this address.
     """
     caller: Caller | None = getattr(request.state, "caller", None)
@@ -226,7 +226,7 @@ Authenticated = Annotated[Caller, Depends(authenticate)]
 
 
 async def operations_for(caller: Authenticated, services: Services) -> Operations:
-    """Choose what answers this caller: the live operations, or those of test keys."""
+    """Choose the operations for this caller: the live ones, or those for test keys."""
     return services.of(caller)
 
 
@@ -234,14 +234,14 @@ Offered = Annotated[Operations, Depends(operations_for)]
 
 
 def request_id(request: Request) -> str:
-    """Return the id that this request's charges derive from: random, or of its Idempotency-Key."""
+    """Return the id that this request's charges derive from: random, or by Idempotency-Key."""
     if not hasattr(request.state, "request_id"):
         request.state.request_id = new_ulid()
     return str(request.state.request_id)
 
 
 def latency_ms(request: Request) -> int:
-    """Milliseconds since the request arrived."""
+    """Return the milliseconds since the request arrived."""
     started_at: float = request.state.started_at
     return round(1000 * (time.monotonic() - started_at))
 
@@ -250,7 +250,7 @@ def require_gpu(tiers: Tiers, tier: Tier) -> None:
     """Refuse GPU work to a tier without it.
 
     Raises:
-        TierRequiredError: The tier reaches no GPU.
+        TierRequiredError: The tier has no access to a GPU.
     """
     if not tier.gpu:
         raise TierRequiredError(
@@ -263,7 +263,7 @@ def require_embedding(tiers: Tiers, tier: Tier) -> None:
     """Refuse embeddings to a tier without them.
 
     Raises:
-        TierRequiredError: The tier includes no embedding.
+        TierRequiredError: The tier includes no embeddings.
     """
     if not tier.embedding:
         raise TierRequiredError(

@@ -1,6 +1,6 @@
 """Audio that a request sends or names: raw bytes, a form's file, or JSON with an asset or a URL.
 
-What a body is shows in its first bytes; the Content-Type is believed where it names audio, and is
+The first bytes of a body show what it is; the Content-Type is trusted if it names audio, and is
 otherwise only a hint. Invariant: nothing of a body is read before a service asks for it.
 """
 
@@ -65,7 +65,7 @@ AUDIO_BODY = audio_body("AssetInput", "UrlInput")
 
 
 MEDIA_TYPE = re.compile(r"[a-z0-9][\w!#$&^.+-]{0,126}/[a-z0-9*][\w!#$&^.+-]{0,126}", re.ASCII)
-"""As RFC 6838 bounds it, or ``audio/*``: it is kept with an asset, and repeated in messages."""
+"""A type within RFC 6838, or ``audio/*``: it is kept with an asset, and repeated in messages."""
 
 
 def media_type(request: Request) -> str:
@@ -78,7 +78,7 @@ BEGIN_OF_JSON = (
     b"{",
     *("\N{BYTE ORDER MARK}{".encode(code) for code in ("utf-8", "utf-16-le", "utf-16-be")),
 )
-"""A file that PowerShell writes is UTF-16, whose mark looks like a frame of MP3."""
+"""With byte order marks: PowerShell writes UTF-16, whose mark looks like an MP3 frame."""
 
 
 def begins_as_json(head: bytes) -> bool:
@@ -87,25 +87,25 @@ def begins_as_json(head: bytes) -> bool:
 
 
 def audio_type(request: Request) -> str:
-    """Return the one audio type that a request names; "" for none, and for any, ``audio/*``."""
+    """Return the audio type that a request names; "" for none and for ``audio/*``."""
     named = media_type(request)
     return named if named.startswith("audio/") and not named.endswith("*") else ""
 
 
 def says_audio(request: Request) -> bool:
-    """Return whether a request names its body audio, or nothing but bytes."""
+    """Return whether a request declares its body as audio or as plain bytes."""
     named = media_type(request)
     return named.startswith("audio/") or named == OCTETS
 
 
 @dataclass(frozen=True, slots=True)
 class SentBody:
-    """A body on its way.
+    """An incoming body.
 
     Attributes:
-        chunks: The bytes of audio, read once.
-        head: Their beginning; empty where nobody looked.
-        json: All of it, where it is JSON; ``chunks`` is then read already.
+        chunks: The bytes of audio, which can be read once.
+        head: The first bytes; empty if they were not examined.
+        json: The whole body if it is JSON; ``chunks`` is then already read.
     """
 
     chunks: AsyncIterator[bytes]
@@ -114,14 +114,14 @@ class SentBody:
 
 
 class SentAudio:
-    """The audio of a request, whichever way it comes."""
+    """The audio of a request, however it was sent."""
 
     def __init__(self, request: Request, services: ApiServices, caller: Caller, tier: Tier) -> None:
-        """Look at the headers alone.
+        """Look only at the headers.
 
         Raises:
-            PayloadTooLargeError: The body says itself that it is over the tier's upload size.
-            BadRequestError: It says itself that it is empty.
+            PayloadTooLargeError: The body declares a length over the tier's upload size.
+            BadRequestError: It declares that it is empty.
         """
         room = FORM_ROOM if is_form(request) else 0
         check_length(request.headers.get("content-length"), tier.upload_bytes, room)
@@ -132,18 +132,18 @@ class SentAudio:
 
     @asynccontextmanager
     async def stored(self) -> AsyncIterator[StoredAudio]:
-        """See `Audio.stored`; raises `UnsupportedMediaTypeError` for what is surely no audio."""
+        """See `Audio.stored`; raises `UnsupportedMediaTypeError` if it cannot be audio."""
         async with self._opened() as audio, audio.stored() as stored:
             yield stored
 
     @asynccontextmanager
     async def chunks(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See `Audio.chunks`; raises as `stored`."""
+        """See `Audio.chunks`; raises the errors of `stored`."""
         async with self._opened() as audio, audio.chunks() as chunks:
             yield chunks
 
     async def source(self, job_id: str) -> ObjectSource | UrlSource:
-        """See `Audio.source`; raises as `stored`."""
+        """See `Audio.source`; raises the errors of `stored`."""
         async with self._opened() as audio:
             return await audio.source(job_id)
 
@@ -157,7 +157,7 @@ class SentAudio:
 
     @asynccontextmanager
     async def body(self) -> AsyncIterator[SentBody]:
-        """Have the body as it is, for a route that reads more of its JSON; raises as `stored`."""
+        """Yield the body as sent, for a route that reads more of its JSON; raises as `stored`."""
         if is_form(self._request):
             async with file_part(self._request, self._tier.upload_bytes) as file:
                 head, whole = await peeked(file)
@@ -174,7 +174,7 @@ class SentAudio:
                 yield SentBody(whole, head)
 
     def _is_json(self, head: bytes) -> bool:
-        """Return whether a body is JSON: it says so and is no known audio, or it begins so."""
+        """Return whether a body is JSON: declared so and not known audio, or beginning like it."""
         if is_json(self._request.headers.get("content-type", "")):
             return media_type_of(head) == OCTETS or begins_as_json(head)
         return not says_audio(self._request) and begins_as_json(head)
@@ -205,7 +205,7 @@ def address_of(services: ApiServices, caller: Caller, tier: Tier, url: str) -> A
 
 
 async def peeked(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
-    """Read the first bytes of a body; give them, and the whole body."""
+    """Read the first bytes of a body; return them and the whole body."""
     head = b""
     async for chunk in chunks:
         head += chunk
@@ -225,7 +225,7 @@ async def read_whole(chunks: AsyncIterator[bytes]) -> bytes:
     """Read a JSON body.
 
     Raises:
-        PayloadTooLargeError: It is longer than names are.
+        PayloadTooLargeError: It is longer than JSON that names audio can be.
     """
     body = bytearray()
     async for chunk in chunks:
@@ -239,7 +239,7 @@ def read_json(request: Request, body: bytes) -> AssetInput | UrlInput:
     """Read what a JSON body names.
 
     Raises:
-        BadRequestError: Neither an asset nor a URL.
+        BadRequestError: It names neither an asset nor a URL.
     """
     try:
         sent = json.loads(body)

@@ -1,4 +1,4 @@
-"""Many audio files of one request: the parts of a form, or JSON that names assets and addresses."""
+"""Many audio files in one request: parts of a form, or JSON that names assets and addresses."""
 
 import json
 from collections.abc import AsyncIterator
@@ -54,8 +54,8 @@ async def sent_files(
     """Yield the files of a request while the block runs.
 
     Raises:
-        PayloadTooLargeError: All together they are over the tier's upload size.
-        UnsupportedMediaTypeError: The body is no audio.
+        PayloadTooLargeError: Together they are over the tier's upload size.
+        UnsupportedMediaTypeError: The body is not audio.
         BadRequestError: There are none, or too many.
     """
     if is_form(request):
@@ -74,7 +74,7 @@ async def sent_files(
 
 
 def read_names(request: Request, body: bytes) -> FilesInput:
-    """Read the assets and addresses that a JSON body names; one alone needs no list.
+    """Read the assets and addresses that a JSON body names; a single one needs no list.
 
     Raises:
         RequestValidationError: It names none, or too many.

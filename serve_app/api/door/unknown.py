@@ -1,6 +1,6 @@
-"""What a route does not read of an address, a JSON body or a form, which is told and never refused.
+"""Reports what a route does not read in an address, a JSON body or a form; it is never refused.
 
-Programs send what other versions, or another service of the same shape, read.
+Programs send what other versions, or another service with the same shape, would read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,11 +16,11 @@ from pydantic.fields import FieldInfo
 HEADER = "X-Unknown-Parameters"
 FIELDS = "X-Unknown-Fields"
 MOST, LONGEST = 5, 60
-"""Names that are told, and characters of each."""
+"""Maximum number of reported names, and of characters of each."""
 
 
 def _names(route: APIRoute) -> Iterator[str]:
-    for parameter in get_flat_params(route.dependant):  # those of the path and headers, too
+    for parameter in get_flat_params(route.dependant):  # including those of the path and headers
         yield parameter.alias
         yield from _others(parameter.field_info)
 
@@ -32,7 +32,7 @@ def _others(field: FieldInfo) -> Iterator[str]:
 
 
 def unknown_parameters(request: Request) -> str:
-    """Name what the address has that its route does not read, as a header can hold it."""
+    """Return the query parameters that the route does not read, encoded for a header."""
     known: dict[str, frozenset[str]] = request.app.state.parameters
     route: APIRoute = request.scope["route"]
     if route.unique_id not in known:
@@ -46,18 +46,18 @@ def _told(names: Iterable[str]) -> str:
 
 
 def tell_unknown(request: Request) -> None:
-    """Have the answer name them."""
+    """Have the answer name the unknown parameters."""
     if request.scope["query_string"] and (names := unknown_parameters(request)):
         request.state.headers[HEADER] = names
 
 
 def tell_unknown_fields(request: Request, model: type[BaseModel], sent: object) -> None:
-    """Have the answer name what a JSON body has that its model does not, `seeds.wieght` within."""
+    """Have the answer name a JSON body's fields that its model lacks, nested as `seeds.wieght`."""
     tell_unread(request, _unread(model, sent))
 
 
 def tell_unread(request: Request, fields: Iterable[str]) -> None:
-    """Have the answer name fields of a body that nobody reads."""
+    """Have the answer name fields of a body that are not read."""
     if names := _told(dict.fromkeys(fields)):
         request.state.headers[FIELDS] = names
 

@@ -49,7 +49,7 @@ class RequestModel(WireModel):
 
 
 OF_A_FIELD = {"title", "description", "default", "examples"}
-"""What a schema says of a field, and not of its values."""
+"""Keys of a schema that are about a field, not about its values."""
 
 
 class Error(WireModel):

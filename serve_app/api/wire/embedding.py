@@ -103,7 +103,7 @@ class ModelList(WireModel):
 
 
 def embedded_file(file: FileVector) -> EmbeddedFile:
-    """Write what became of a file."""
+    """Write the result for a file."""
     found = file.found
     if isinstance(found, AfaError):
         return EmbeddedFile(name=file.name, error=Error(error=found.code, message=found.message))
@@ -116,7 +116,7 @@ def embedded_file(file: FileVector) -> EmbeddedFile:
 
 
 def as_lines(files: list[EmbeddedFile]) -> bytes:
-    """Write one JSON object a line."""
+    """Write one JSON object per line."""
     return "".join(f"{file.model_dump_json()}\n" for file in files).encode()
 
 
@@ -138,7 +138,7 @@ def as_arrow(files: list[EmbeddedFile]) -> bytes:
 
 
 def model_body(known: KnownModel) -> ModelBody:
-    """Write what is known of a checkpoint."""
+    """Write what is known about a checkpoint."""
     card = known.card
     return ModelBody(
         id=card.model_id,

@@ -43,7 +43,7 @@ class ExportItem(RequestModel):
     )
 
     def wanted(self) -> Wanted:
-        """Return what the service takes."""
+        """Return the request in the form that the service takes."""
         return Wanted(self.id, self.location)
 
 

@@ -171,7 +171,7 @@ class ExtendedSpotifyFeatures(SpotifyFeatures):
 
 
 def _id_list(value: Any) -> Any:
-    """Tell a missing list from a malformed one in words that help."""
+    """Give missing and malformed lists different, helpful messages."""
     if not isinstance(value, list):
         raise ValueError("must be an array of 1 to 100 track ids")
     return value
@@ -321,7 +321,7 @@ def to_spotify(features: TrackFeatures, track_id: str, base_url: str) -> Spotify
 
 
 def first_id(identity: TrackIdentity) -> str:
-    """Return the first identifier that is known, with its platform only where it needs one."""
+    """Return the first known identifier, with its platform only if it needs one."""
     known = next(identity.ids(), None)
     if known is None:
         return identity.library_id or ""
@@ -329,7 +329,7 @@ def first_id(identity: TrackIdentity) -> str:
 
 
 def _name_in_links(asked: str) -> str:
-    """Return an id that fits into a path: of an address, or with spaces, what it stands for."""
+    """Return an id that fits into a path: what an address, or an id with spaces, stands for."""
     asked = _OWN_PREFIX.sub("", asked)
     if _PLAIN_ID.fullmatch(asked):
         return asked

@@ -1,4 +1,4 @@
-"""Text of a certain form: the pattern for programs, and words for whoever sent another."""
+"""Text of a certain form: a pattern for programs, and words for a caller who sends another."""
 
 import re
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from pydantic_core import CoreSchema, core_schema
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A pattern that text must match; what does not is told in words.
+    """A pattern that text must match, with words for the error.
 
     Attributes:
-        pattern: As JSON Schema has it, which searches.
+        pattern: A pattern as in JSON Schema, which searches in the text.
         words: What the text should be.
     """
 
@@ -22,12 +22,12 @@ class Form:
     words: str
 
     def check(self, text: str) -> str:
-        """Return the text as it is.
+        """Return the text unchanged.
 
         Raises:
             ValueError: It does not match.
         """
-        # In Python `$` also stands before a last line break.
+        # In Python `$` also matches before a final line break.
         if re.search(re.sub(r"\$\Z", r"\\Z", self.pattern), text) is None:
             raise ValueError(self.words)
         return text
@@ -58,5 +58,5 @@ def _plain(number: object) -> object:
 
 
 PLAIN = BeforeValidator(_plain)
-"""Behind a number's bounds: Pydantic reads 1_0 as ten, as Python does and few others."""
+"""Validator after a number's bounds: Pydantic reads 1_0 as ten, like Python but few others."""
 A_CURSOR = "should be the `next_cursor` of the page before"

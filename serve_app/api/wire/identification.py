@@ -1,4 +1,4 @@
-"""Wire shape of an identification."""
+"""Identifications on the wire."""
 
 from functools import partial
 from typing import Literal
@@ -10,7 +10,7 @@ from serve_app.api.wire.bodies import Meta, WireModel
 from serve_app.api.wire.meanings import IDS, META
 
 Known = partial(Field, default_factory=lambda: None, exclude_if=lambda value: value is None)
-"""A field that is there when its value is known, and then is never null."""
+"""A field that is present if its value is known, and is never null."""
 
 
 class EnrichmentBody(WireModel):

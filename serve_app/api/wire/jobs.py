@@ -80,14 +80,14 @@ class UrlAnalysisRequest(UrlInput):
 
 
 def failure(error: JobFailure | None, submitted_in: str, trace_id: str) -> Error | None:
-    """Say why a job failed: logs of it have the trace of its submission, not that of a poll."""
+    """Say why a job failed; its logs have the trace id of its submission, not that of a poll."""
     if error is None:
         return None
     return Error(error=error.code, message=error.message, trace_id=submitted_in or trace_id)
 
 
 def listed_job(job: JobSummary, trace_id: str) -> ListedJob:
-    """Describe a job in a listing, which is of that trace."""
+    """Describe a job in a listing whose request has that trace id."""
     return ListedJob(
         job_id=job.position.job_id,
         status=job.state.value,
@@ -106,7 +106,7 @@ def cursor_of(position: JobPosition | None) -> str | None:
 
 
 def position_of(cursor: str | None) -> JobPosition | None:
-    """Read a cursor of the form that `CURSOR` says."""
+    """Read a cursor of the form that `CURSOR` describes."""
     if cursor is None:
         return None
     created_ms, _, job_id = cursor.partition(".")
@@ -118,7 +118,7 @@ async def job_envelope(
 ) -> JobEnvelope:
     """Describe ``job`` to its owner, with the balance as it is now.
 
-    A job that was just submitted brings it along: once it is charged, the answer must not fail.
+    A job that was just submitted already has it: after the charge, the answer must not fail.
     """
     balance = job.balance or await services.ledger.balance(caller.account, caller.tier)
     result: AnalysisFeatures | SpotifyFeatures | None = None

@@ -17,7 +17,7 @@ from serve_app.services.library import LibraryMap
 MAX_TAGS = 64
 CAMELOT = "^(?:1[0-2]|[1-9])[AB]$"
 NOT_BLANK = r"[^ \t\r\n]"
-"""Named one by one, because what else is a space differs from one reader of patterns to another."""
+"""Listed one by one, because which other characters are spaces differs between regex engines."""
 
 
 def _trimmed(text: str) -> str:
@@ -226,7 +226,7 @@ def map_body(drawn: LibraryMap, meta: Meta) -> LibraryMapBody:
 
 
 def track_body(track: LibraryTrack) -> LibraryTrackBody:
-    """Describe a track to who may see it; where the operator's files lie is the operator's."""
+    """Describe a track to a caller who may see it, without the paths of the operator's files."""
     who = track.identity
     heard = None if track.analysis is None else track.analysis.features
     measures = measures_of(track)

@@ -1,4 +1,4 @@
-"""What the fields of several shapes mean, in the words of the reference; each text once."""
+"""What fields of several shapes mean, in the words of the reference; each text once."""
 
 TEMPO = "Beats per minute (BPM), 0 if there is no beat; half or double of it may feel right too."
 TEMPO_CONFIDENCE = (
@@ -19,7 +19,7 @@ ATTRIBUTE = {
     "speechiness": "How much of it is speech.",
     "liveness": "How likely it was recorded in front of an audience.",
 }
-"""Estimated by a network from the sound alone; the scale stands with the field."""
+"""Estimated by a network from the sound alone; the field's description has the scale."""
 
 ATTRIBUTE_CONFIDENCE = (
     "For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or "

@@ -1,4 +1,4 @@
-"""The ``_meta`` of an answer, and the same as headers for shapes that have no room for it."""
+"""The ``_meta`` of an answer, also as headers for shapes that have no room for it."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from serve_app.services.lookup.batch import Batch
 CacheState = Literal["hit", "miss", "bypass"]
 
 UNFINISHED_AFTER_S = 5
-"""As a look-up's that took too long."""
+"""Retry-After of a batch with unfinished look-ups, as for a look-up that took too long."""
 
 
 def meta_of(request: Request, cache: CacheState, credits_used: int, credits_remaining: int) -> Meta:
@@ -35,7 +35,7 @@ def meta_of(request: Request, cache: CacheState, credits_used: int, credits_rema
 
 
 def meta_of_batch(request: Request, batch: Batch) -> Meta:
-    """As `meta_of`; where a slot is empty only for now, the headers say when to ask again."""
+    """As `meta_of`; if a slot is empty only for now, the headers say when to ask again."""
     if ServiceUnavailableError.code in batch.reasons.values():
         request.state.headers["Retry-After"] = str(UNFINISHED_AFTER_S)
     return meta_of(request, batch.cache, batch.credits_used, batch.balance.remaining)

@@ -1,4 +1,4 @@
-"""Similar tracks and ways between tracks on the wire."""
+"""Similar tracks and paths between tracks on the wire."""
 
 import math
 from typing import Annotated, Literal, Self
@@ -134,7 +134,7 @@ class SeedBody(RequestModel):
         return self
 
     def seed(self) -> Seed:
-        """Return what a search takes."""
+        """Return the seed in the form that a search takes."""
         return Seed(self.id, self.asset_id, self.job_id, self.weight)
 
 

@@ -1,1 +1,1 @@
-"""The shapes of other services, whose clients ask this one."""
+"""The shapes of other services, for clients of theirs that use this one."""

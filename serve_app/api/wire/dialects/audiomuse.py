@@ -1,4 +1,4 @@
-"""What AudioMuse-AI's plugins for media servers ask and read; the ids are the media server's."""
+"""What AudioMuse-AI's plugins for media servers send and read; ids are the media server's."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from serve_app.services.media_servers import items_of
 from serve_app.services.similar.search import Similar
 
 UNKNOWN_ALBUM = "unknown"
-"""What AudioMuse-AI writes where there is none."""
+"""What AudioMuse-AI writes if there is no album."""
 
 MAX_ITEMS = 500
 MAX_ARTISTS = 100
@@ -117,7 +117,7 @@ class SimilarArtist(WireModel):
 
 
 def item_body(track: LibraryTrack, server: str) -> Item | None:
-    """Describe a track to a media server; None where that server has it not."""
+    """Describe a track to a media server; None if that server does not have it."""
     known = items_of(track, server)
     who = track.identity
     return (
@@ -148,10 +148,10 @@ def similar_artists(
     """Group those tracks that a media server has by artist, the nearest first.
 
     Args:
-        found: Tracks that are like those of an artist, nearest first.
-        own: The artist's, which stand for it.
+        found: Tracks that are similar to those of an artist, nearest first.
+        own: The artist's own tracks, which represent the artist.
         server: The media server's name.
-        with_songs: Tell the songs that are alike.
+        with_songs: Whether to name the songs that are alike.
     """
     mine = {artist_key(track, server) for track in own}
     of_artist = defaultdict[str, list[Similar]](list)
@@ -180,12 +180,12 @@ def similar_artists(
 
 
 def artist_key(track: LibraryTrack, server: str) -> str:
-    """What a media server tells artists apart by: its id, else the name."""
+    """Return what a media server identifies an artist by: its id, otherwise the name."""
     return items_of(track, server)[0].artist_id or normalise(track.identity.artist)
 
 
 def artist_songs(tracks: Iterable[LibraryTrack], server: str) -> list[ArtistSong]:
-    """Describe tracks as songs that stand for an artist."""
+    """Describe tracks as songs that represent an artist."""
     return [
         ArtistSong(item_id=items_of(track, server)[0].item_id, title=track.identity.title)
         for track in tracks

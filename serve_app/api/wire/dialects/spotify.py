@@ -24,7 +24,7 @@ NO_LINKS: dict[str, str] = {}
 
 
 def spotify_error(error: AfaError, trace_id: str) -> dict[str, Any]:
-    """Return Spotify's error object, with our own code beside it."""
+    """Return Spotify's error object with our own code added."""
     return {
         "error": {"status": error.status, "message": error.message, "code": error.code},
         "message": error.message,
@@ -208,13 +208,13 @@ def track_object(identity: TrackIdentity, track_id: str, base_url: str) -> dict[
 def search_page(
     tracks: Sequence[dict[str, Any]], address: URL, limit: int, offset: int
 ) -> dict[str, Any]:
-    """Return a page of tracks as search does.
+    """Return a page of tracks in the shape of a search.
 
     Args:
-        tracks: Those up to the end of the page, and one more where another page follows.
-        address: Of this page.
-        limit: Tracks in a page.
-        offset: Tracks to leave out first.
+        tracks: Tracks up to the end of the page, and one more if another page follows.
+        address: Address of this page.
+        limit: Tracks per page.
+        offset: Number of tracks to skip first.
     """
     end, before = offset + limit, max(0, offset - limit)
     return {

@@ -1,4 +1,4 @@
-"""Spotify's Web API shapes, for the reference; values are made in `spotify.py` beside it."""
+"""Spotify's Web API shapes, for the reference; `spotify.py` in this folder makes the values."""
 
 from typing import Any
 
