@@ -6,10 +6,10 @@ import signal
 import sys
 from io import TextIOWrapper
 
-from serve_app.local import ending as ending  # first: what ends the process has to be called last
+from serve_app.local import ending as ending  # first, since its exit function must be called last
 
 INTERRUPTED = 130
-"""The status that shells give to what Ctrl-C ended."""
+"""Status that shells report for a command that Ctrl-C ended."""
 
 
 def run() -> None:
@@ -17,9 +17,9 @@ def run() -> None:
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup
     if is_default:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    if isinstance(sys.stdout, TextIOWrapper):  # a locale may lack what names and tables are made of
+    if isinstance(sys.stdout, TextIOWrapper):  # a locale may lack characters of names and tables
         sys.stdout.reconfigure(errors="backslashreplace")
-    gc.disable()  # what is loaded stays: looking for garbage among it took a seventh of the start
+    gc.disable()  # what is loaded stays: collecting garbage took a seventh of the start
     from serve_app.cli.main import main
 
     gc.freeze()

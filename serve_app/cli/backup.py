@@ -1,4 +1,4 @@
-"""`afa backup` and `afa restore`: a whole installation at one moment, and back."""
+"""`afa backup` and `afa restore`: save and restore a whole installation."""
 
 import os
 import time
@@ -105,7 +105,7 @@ def url_of(place: str) -> str:
 
 @contextmanager
 def prepared(url: str, data_dir: Path) -> Iterator[None]:
-    """Make the folder of a backup, closed to others; a failure leaves no empty folder of it."""
+    """Make the folder of a backup, closed to others; a failure leaves no empty folder."""
     if not url.startswith("file:"):
         yield
         return
@@ -121,14 +121,14 @@ def prepared(url: str, data_dir: Path) -> Iterator[None]:
     except BaseException:
         inside = sorted(folder.rglob("*"), reverse=True) if is_ours else []
         for path in (*inside, *made):
-            with suppress(OSError):  # of what is no folder, or not empty
+            with suppress(OSError):  # it is not a folder, or not empty
                 path.rmdir()
         raise
 
 
 def run(work: Callable[[Say], Awaitable[T]], what: str, stopped: str) -> T:
-    """Do it with its progress shown; expected errors, and who stops it, end the command."""
-    os.umask(0o077)  # what is written holds secrets and customers' audio
+    """Run the work and show its progress; expected errors, and a stop, end the command."""
+    os.umask(0o077)  # the files hold secrets and customers' audio
     with (
         told(*EXPECTED),
         console.status(what) as status,

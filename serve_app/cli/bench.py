@@ -1,4 +1,4 @@
-"""`afa bench`: measure this machine beside the baselines."""
+"""`afa bench`: measure this machine against the baselines."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from serve_app.cli.environment import console, fail, writable
 
 
 class ListingCommand(TyperCommand):
-    """Ends its help with the benchmarks, a line each; they are read only when help is wanted."""
+    """Ends its help with a line for each benchmark; they are read only if help is requested."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
@@ -61,7 +61,7 @@ def bench(
         except Exception as error:
             if len(wanted) == 1:
                 raise
-            outcomes[name] = f"FAILED: {error!r}"  # and on with the others
+            outcomes[name] = f"FAILED: {error!r}"  # go on with the others
             console.print(f"{name}: {outcomes[name]}")
     if len(wanted) > 1:
         for name, outcome in outcomes.items():
@@ -71,7 +71,7 @@ def bench(
 
 
 def verdict(result: Any) -> str:
-    """Tell in a line how a benchmark ended."""
+    """Return in one line how a benchmark ended."""
     if result.skipped:
         return f"skipped, {result.skipped}"
     missed = [target.name for target in result.targets if not target.is_met]

@@ -39,7 +39,7 @@ app = typer.Typer(help="The catalog of track identities.", no_args_is_help=True)
 
 
 def folder() -> Path:
-    """Where the catalog of this installation lies."""
+    """Return the folder of this installation's catalog."""
     return LocalFiles(Settings().data_dir.absolute()).catalog_dir
 
 
@@ -55,14 +55,14 @@ Written = Annotated[
 
 
 def audio_policy(anywhere: bool) -> AudioPolicy:
-    """Say which audio a catalog file may name, after the settings."""
+    """Return which audio a catalog file may name, by the settings."""
     settings = Settings()
     return AudioPolicy(UrlGuard(settings.url_ports, settings.url_networks), anywhere)
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say, where Ctrl-C or the disk ends long work, that the same command goes on with it."""
+    """If Ctrl-C or the disk ends long work, say that the same command continues it."""
     try:
         yield
     except KeyboardInterrupt:
@@ -183,7 +183,7 @@ def find(
 
 
 def identity_table(identity: TrackIdentity) -> Table:
-    """Lay out what is known of a track."""
+    """Lay out what is known about a track."""
     table = Table(title=f"{identity.artist} - {identity.title}", show_header=False)
     for name, value in asdict(identity).items():
         if value not in (None, "", [], ()) and name not in ("artist", "title"):
@@ -214,7 +214,7 @@ def acousticbrainz_command(
 
 
 def show_dump(report: DumpReport, file: Path) -> None:
-    """Tell what a dump gave."""
+    """Print what a dump contained."""
     console.print(f"{report.n_used} of {report.n_items} entries: {file}")
     for reason, count in report.reasons.most_common():
         console.print(f"  left out {count}: {reason}", style="yellow")

@@ -1,4 +1,4 @@
-"""`afa credits`: see, grant, top up and audit."""
+"""`afa credits`: show, grant, top up and audit credits."""
 
 import getpass
 from typing import Annotated

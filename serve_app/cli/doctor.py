@@ -1,4 +1,4 @@
-"""`afa doctor`: what this machine and the storage of an installation offer, and what to mend."""
+"""`afa doctor`: what this machine and the installation's storage offer, and what to fix."""
 
 import asyncio
 import difflib
@@ -31,7 +31,7 @@ from serve_app.local import processes
 
 CLOSE_PORTS = "a firewall has to keep them from others, or start anew: `afa down`, then `afa up`"
 ALIKE = 0.85
-"""How like a setting a misspelt name is; Kubernetes' own, as `AFA_PORT`, are less so."""
+"""Similarity to a setting from which a name counts as misspelt; Kubernetes' `AFA_PORT` has less."""
 
 ASK_FOR_ONE = (
     "anyone who reaches its ports can run code: restart it with RAY_AUTH_MODE=token and "
@@ -57,7 +57,7 @@ def doctor(config: ConfigOption = None) -> None:
 
 
 def of_names() -> Iterator[Finding]:
-    """Look at whether a variable is all but a setting: what is misspelt does nothing."""
+    """Check whether a variable is almost a setting's name: a misspelt one has no effect."""
     known = [f"AFA_{name.upper()}" for name in Settings.model_fields]
     for name in sorted(os.environ):
         meant = difflib.get_close_matches(name.upper(), known, n=1, cutoff=ALIKE)
@@ -66,7 +66,7 @@ def of_names() -> Iterator[Finding]:
 
 
 def findings(settings: Settings, config: Path | None) -> Iterator[Finding]:
-    """Look at everything; what is too broken to be looked at is told, and the rest looked at."""
+    """Check everything; what is too broken to check is reported, and the rest is checked."""
     files = LocalFiles(settings.data_dir.absolute())
     yield Finding("python", sys.version.split()[0])
     for part, look in (
@@ -84,7 +84,7 @@ def findings(settings: Settings, config: Path | None) -> Iterator[Finding]:
 
 
 def of_ports(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
-    """Look at who can reach the ports of the service, or of the node of Ray, on this machine."""
+    """Check who can reach the ports of the service, or of the Ray node, on this machine."""
     session = files.read_session()
     if session is None and files.session_path.exists():
         remedy = "end the processes of the service, if any run, and `afa up` writes it anew"
@@ -107,7 +107,7 @@ def of_ports(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
 
 
 def of_service(session: Mapping[str, Any], service: int) -> Iterator[Finding]:
-    """Look at the ports of a service that runs: who reaches them beside its own two pages."""
+    """Check who can reach a running service's ports besides those of its API and metrics."""
     public, metrics = (urlsplit(session[page]).port for page in ("url", "metrics"))
     own = processes.listeners([service, *processes.descendants(service).values()])
     if is_public := any(one.is_open and one.port == public for one in own):
@@ -124,7 +124,7 @@ def of_service(session: Mapping[str, Any], service: int) -> Iterator[Finding]:
 
 
 def of_cluster(settings: Settings) -> Iterator[Finding]:
-    """Look at what nodes must share and must not leave open."""
+    """Check what nodes must share and must not leave open."""
     if settings.redis_url is None:
         return
     try:
@@ -170,7 +170,7 @@ def of_checkpoints(settings: Settings, config: Path | None) -> Iterator[Finding]
     try:
         serving = asyncio.run(serving_ids(settings))
     except ORDINARY:
-        serving = {}  # told of the ledger
+        serving = {}  # reported for the ledger
     try:
         for model_id, told in digests(settings, config, serving):
             if told:

@@ -1,4 +1,4 @@
-"""What the commands share: settings, cards, and how failures are told."""
+"""What the commands share: settings, cards, and how they report failures."""
 
 import asyncio
 import os
@@ -26,19 +26,19 @@ from serve_app.domain.errors import AfaError, ServiceUnavailableError
 T = TypeVar("T")
 
 WHOLE = 10_000
-"""Columns of what is no terminal: a table in a pipe or a file is as wide as what stands in it."""
+"""Columns without a terminal: a table in a pipe or a file is as wide as its contents."""
 
 SOURCE_LINE = re.compile(r", \S+\.rs:\d+:\d+$")
-"""Where in Lance's source an error arose, which it tells at the end."""
+"""The place in Lance's source where an error arose, at the end of its message."""
 
 _CONTROLS = {n: f"\\x{n:02x}" for n in (*range(9), *range(11, 32), *range(127, 160))}
 
 
 class Printed(Console):
-    """Spells out control characters, with which a name or a title could command a terminal."""
+    """Escapes control characters, with which a name or a title could control a terminal."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """See `Console`; tabs and ends of lines stay."""
+        """See `Console`; tabs and line breaks stay."""
         return super().render_str(text.translate(_CONTROLS), **how)
 
 
@@ -49,8 +49,8 @@ console = Printed(
     width=None if sys.stdout is not None and sys.stdout.isatty() else WHOLE,
 )
 errors = Printed(stderr=True, soft_wrap=True, markup=False, emoji=False)
-"""Lines are broken by the terminal alone, so that commands and paths can be copied whole. What
-stands in brackets in a name or a title is part of it."""
+"""Only the terminal breaks lines, so that commands and paths can be copied whole. Text in brackets
+is part of a name or a title, not markup."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -67,13 +67,13 @@ TempoRangeOption = Annotated[
 
 
 def tell_of(file: object, message: str) -> None:
-    """Tell what is wrong with a file, in a line of its own; a name may hold ends of lines."""
+    """Report what is wrong with a file on one line; a name may contain line breaks."""
     name = str(file).replace("\n", r"\x0a")
     errors.print(f"{name}: {message}", highlight=False)
 
 
 def fail(message: str) -> NoReturn:
-    """Tell what went wrong and what to do, and exit with status 1."""
+    """Say what went wrong and what to do, and exit with status 1."""
     shown = errors.render_str(f" {message}", highlight=False)
     errors.print(Text.assemble(("afa:", "bold red"), shown), highlight=False)
     sys.exit(1)
@@ -89,17 +89,17 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def until_stopped(work: Coroutine[Any, Any, T], stopped: str) -> T:
-    """Run work to its end; Ctrl-C, SIGTERM and a terminal that is closed end it in order.
+    """Run work to its end; Ctrl-C, SIGTERM and a closed terminal end it cleanly.
 
     Args:
-        work: What is cancelled then.
-        stopped: What is said then.
+        work: The work, which is cancelled in that case.
+        stopped: Message that is printed in that case.
     """
 
     async def run() -> T:
         task = asyncio.ensure_future(work)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
                 asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         return await task
 
@@ -115,7 +115,7 @@ def until_stopped(work: Coroutine[Any, Any, T], stopped: str) -> T:
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Say which of afa's extras to install where a package of it is missing."""
+    """If a package of one of afa's extras is missing, say which extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -123,7 +123,7 @@ def needing(extra: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Say in one line what went wrong; operators hear the cause, which customers are not told."""
+    """Say in one line what went wrong, including the cause, which customers do not see."""
     told = error.message if isinstance(error, AfaError) else str(error)
     if isinstance(error, ServiceUnavailableError) and error.__cause__ is not None:
         cause = SOURCE_LINE.sub("", str(error.__cause__).partition("\n")[0])
@@ -134,7 +134,7 @@ def reason(error: Exception) -> str:
 
 
 def check_settings() -> None:
-    """Tell which setting of the environment is not as it must be, before a command reads them."""
+    """Report a setting of the environment that is not valid, before a command reads them."""
     try:
         data_dir = Settings().data_dir
     except ValidationError as error:
@@ -148,9 +148,9 @@ def check_settings() -> None:
 
 
 def refuse_root() -> None:
-    """Fail where root would leave files in the data folder that its service could not read.
+    """Fail if root would leave files in the data folder that its service could not read.
 
-    The service runs as whoever started it there first, before that as the folder's owner.
+    The service runs as the user who started it there first, or before that as the folder's owner.
     """
     data_dir = Settings().data_dir.absolute()
     if os.geteuid() != 0 or not data_dir.is_dir():
@@ -159,7 +159,7 @@ def refuse_root() -> None:
     owner = (lock if lock.exists() else data_dir).stat().st_uid
     if owner == 0:
         return
-    # On a file system that knows no root what is written is the owner's, or cannot be written.
+    # On a file system without root rights, new files are the owner's, or cannot be written.
     with suppress(OSError), tempfile.TemporaryFile(dir=data_dir) as probe:
         if os.fstat(probe.fileno()).st_uid != owner:
             fail(
@@ -170,7 +170,7 @@ def refuse_root() -> None:
 
 
 def named_user(uid: int) -> str:
-    """Return a user's name, or the number where it has none."""
+    """Return a user's name, or the number if there is no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -179,7 +179,7 @@ def named_user(uid: int) -> str:
 
 @contextmanager
 def in_closed_folder() -> Iterator[None]:
-    """Tell a user who may not enter the data folder, which is closed to all but its owner."""
+    """Report a data folder that this user may not enter; it is closed to all but its owner."""
     try:
         yield
     except PermissionError as error:
@@ -193,24 +193,24 @@ def in_closed_folder() -> Iterator[None]:
 
 
 def profile_of(config: Path | None) -> AppArgs:
-    """Return what the Serve file says; what comes with afa where none is given."""
+    """Return what the Serve file says; without one, the default of afa."""
     with told(ProfileError):
         return AppArgs() if config is None else read_profile(config)
 
 
 def tell_to_publish() -> None:
-    """Say, where the service reads what is published, that nothing has changed for it yet."""
+    """If the service reads what is published, say that nothing has changed for it yet."""
     if Settings().shared is not None:
         console.print("AFA_SHARED is set: `afa catalog publish` gives this to the service")
 
 
 def is_url(text: str) -> bool:
-    """Whether an argument is a web address rather than a path."""
+    """Return whether an argument is a web address rather than a path."""
     return text.startswith(("http://", "https://"))
 
 
 def writable(path: Path | None) -> Path | None:
-    """Refuse a file that could not be written, before any work is done for it."""
+    """Refuse a file that could not be written, before any work is done."""
     if path is None:
         return None
     if path.is_dir():
@@ -223,7 +223,7 @@ def writable(path: Path | None) -> Path | None:
 
 
 def replaceable(path: Path | None) -> Path | None:
-    """As `writable`, of what a whole file takes the place of: no pipe and no device."""
+    """As `writable`, for a file that is replaced as a whole: no pipe or device."""
     path = writable(path)
     if path is not None and is_device(path):
         fail(f"cannot write {path}: name a file, which takes its place when it is whole")
@@ -231,10 +231,10 @@ def replaceable(path: Path | None) -> Path | None:
 
 
 def written(path: Path | None) -> Path | None:
-    """As `writable`, of what is written in place; ``-`` is standard output."""
+    """As `writable`, for a file that is written in place; ``-`` is standard output."""
     return Path("/dev/stdout") if path == Path("-") else writable(path)
 
 
 def is_device(path: Path) -> bool:
-    """Return whether a path is a pipe, a device or a link among the devices, as ``/dev/stdout``."""
+    """Return whether a path is a pipe, a device or a link such as ``/dev/stdout``."""
     return path.exists() and (not path.is_file() or path.absolute().is_relative_to("/dev"))

@@ -1,4 +1,4 @@
-"""`afa identify` and `afa catalog fingerprint`: the fingerprint index, without any server."""
+"""`afa identify` and `afa catalog fingerprint`: the fingerprint index, without a server."""
 
 import os
 from collections.abc import Iterator
@@ -55,14 +55,14 @@ CATALOG_ENDING = ".parquet"
 LIMITS = DecodeLimits(max_seconds=3600)
 LONG = DecodeLimits(max_seconds=4 * 3600.0)
 N_THREADS = min(4, os.cpu_count() or 1)
-"""Tracks of up to an hour fingerprinted at once; of longer ones, which take 5 GB, one."""
+"""Tracks of up to an hour fingerprinted at once; longer ones, which take 5 GB, run alone."""
 _one_is_long = Lock()
 
 Track = tuple[str, Path]
 
 
 class OwnIndex:
-    """The fingerprint index of this installation, with what names its tracks.
+    """The fingerprint index of this installation, and the sources of its tracks' names.
 
     Raises:
         FingerprintIndexError: There is no index that can be read.
@@ -77,7 +77,7 @@ class OwnIndex:
         self._fingerprinter = Fingerprinter()
 
     def best_match(self, path: Path) -> "tuple[TrackIdentity, IndexMatch] | None":
-        """Return the track that a recording is, by its first hour, if one is sure.
+        """Return the track that a recording is, by its first hour, if one matches with certainty.
 
         Raises:
             AudioError: It cannot be decoded.
@@ -103,7 +103,7 @@ def identify(
     settings = Settings()
     local = LocalFiles(settings.data_dir.absolute())
     with told(FingerprintIndexError):
-        read_manifest(local.fingerprint_dir)  # before a library is made where there is no index
+        read_manifest(local.fingerprint_dir)  # fails before a library is made if there is no index
         index = OwnIndex(local, opened(settings, local))
     files = audio_files(sources)
     is_all_known = True
@@ -173,7 +173,7 @@ def fingerprint(
             for one in library_tracks(library)
             for copy in (one, *files_of(one.track))
         ]
-    os.umask(0o077)  # what is made from here on lies in the data folder
+    os.umask(0o077)  # new files from here on are in the data folder
     with told(FingerprintIndexError, OSError):
         n_added, n_failed = build(files.fingerprint_dir, tracks, again=again)
     n_left = len({key for key, _ in tracks}) - n_added - n_failed
@@ -203,7 +203,7 @@ def tracks_of(
 
 
 def key_in(library: Library | None, path: Path) -> str:
-    """Return the library's key for a file that it has as it is now, else the file's own."""
+    """Return the library's key for a file that it has unchanged, otherwise the file's own key."""
     found = listed(absolute(path))
     if library is not None and isinstance(found, Found):
         for track in library.of_term(location_term(found.location), OPERATOR):
@@ -218,7 +218,7 @@ def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
     """Yield keys and files of a catalog file.
 
     Raises:
-        CatalogFileError: It is none.
+        CatalogFileError: It is not a catalog file.
     """
     for row in open_parquet(file).read().to_pylist():
         try:
@@ -232,9 +232,9 @@ def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
 
 
 def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[int, int]:
-    """Fingerprint tracks into the index; each that cannot be read is a line with its name.
+    """Fingerprint tracks into the index; print a line with the name of each unreadable one.
 
-    What had come into it as a file goes where its track has come to be known.
+    Entries that were added as files are removed if their track is known by now.
 
     Returns:
         How many were added, and how many could not be read.
@@ -249,8 +249,8 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
     except OutdatedIndexError as error:
         console.print(f"{error} It is started over.", style="yellow")
     except FingerprintIndexError:
-        pass  # none yet; a damaged one is the builder's to tell
-    torch.set_num_threads(1)  # tracks are what is shared out between the cores
+        pass  # none yet; the builder reports a damaged one
+    torch.set_num_threads(1)  # the cores work on different tracks
     fingerprinter = Fingerprinter()
 
     def fingerprint_of(path: Path) -> "Fingerprint | AudioError | OSError":
@@ -293,7 +293,7 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
 
 
 def whole(path: Path, fingerprinter: "Fingerprinter") -> "Fingerprint":
-    """Fingerprint a file, when no other is beyond `LIMITS` as it is.
+    """Fingerprint a file; if it is beyond `LIMITS`, only one such file at a time.
 
     Raises:
         AudioError: It cannot be decoded, or is beyond `LONG`.
@@ -307,7 +307,7 @@ def whole(path: Path, fingerprinter: "Fingerprinter") -> "Fingerprint":
 
 
 def without_links(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> list[Track]:
-    """Leave out links to files that the index has, or is about to have, and take them out of it."""
+    """Leave out links to files that the index has or will have, and remove them from it."""
     links = {key: path for key, path in tracks if file_of_key(key) and path.is_symlink()}
     had = {path.resolve() for key, path in tracks if key not in links} if links else set()
     twins = set()
@@ -316,16 +316,16 @@ def without_links(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> li
         if there in had or key_of_file(there) in builder:
             twins.add(key)
             builder.remove(key)
-        had.add(there)  # of two links to a file, the first is kept
+        had.add(there)  # if there are two links to a file, the first is kept
     return [(key, path) for key, path in tracks if key not in twins]
 
 
 def drop_replaced(builder: "FingerprintIndexBuilder", tracks: list[Track]) -> None:
-    """Take out as files what is there by a better name, or was moved to where it is there now."""
+    """Remove entries of files that now have a better name, or that were moved."""
     here = [(key, absolute(path)) for key, path in tracks if key in builder]
     names = {path.name for _, path in here}
     files = ((key, file) for key in builder if (file := file_of_key(key)) and file.name in names)
-    # Paths were once kept as below the folder that was named, wherever that was.
+    # Paths used to be relative to the named folder, wherever that was.
     gone = {key: file for key, file in files if not (file.is_absolute() and lexists(file))}
     lost = {file.name for file in gone.values()}
     news = [(key, path) for key, path in here if path.name in lost]

@@ -39,7 +39,7 @@ def reconcile(
 
 
 def show_reconciled(found: list[Reconciled]) -> None:
-    """Print what came of each account; status 1 if something is left to the operator."""
+    """Print the outcome for each account; status 1 if something is left to the operator."""
     table = Table("account", "lost entries", "their sum", "change", "outcome", "why")
     for one in found:
         numbers = (str(one.n_entries), str(one.lost), str(one.change))
@@ -56,7 +56,7 @@ Place = Annotated[
 
 
 def open_archive(place: str) -> Archive:
-    """Open the archive that an operator names."""
+    """Open the archive that the operator names."""
     if "://" not in place and not Path(place).is_dir():
         raise typer.BadParameter(f"there is no folder {place}")
     return Archive(place if "://" in place else Path(place).resolve().as_uri())

@@ -1,4 +1,4 @@
-"""Open the ledger of the installation that the environment names, for one command."""
+"""Opens the ledger of the installation that the environment names, for one command."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -32,7 +32,7 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LedgerAccess:
-    """What the operator's commands work on."""
+    """What the operator's commands work with."""
 
     tiers: Tiers
     accounts: Accounts
@@ -45,7 +45,7 @@ class LedgerAccess:
 
 @contextmanager
 def ledger_at_rest() -> Iterator[None]:
-    """Have the Redis of a local service that has ended run meanwhile."""
+    """Run the Redis of a stopped local service during the block."""
     settings = Settings()
     url_path = settings.data_dir / "redis.url"
     if settings.redis_url is not None or not url_path.exists():
@@ -63,11 +63,11 @@ def ledger_at_rest() -> Iterator[None]:
 
 
 def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: bool = True) -> T:
-    """Run ``work`` on the ledger; expected errors are told and end the command.
+    """Run ``work`` on the ledger; expected errors are reported and end the command.
 
     Args:
         work: What to do.
-        claims_shards: False where ``work`` does so itself, once it may.
+        claims_shards: False if ``work`` does that itself, once it may.
     """
 
     async def run() -> T:
@@ -116,7 +116,7 @@ def with_ledger(work: Callable[[LedgerAccess], Awaitable[T]], *, claims_shards: 
 
 
 def with_account(account: str, work: Callable[[LedgerAccess], Awaitable[T]]) -> T:
-    """Run ``work`` on the ledger as `with_ledger`, for an account that is somebody's."""
+    """Run ``work`` on the ledger as `with_ledger`, for an account that is in use."""
 
     async def run(access: LedgerAccess) -> T:
         await access.accounts.require(account)

@@ -41,7 +41,7 @@ app = typer.Typer(
 
 
 def tell_version(is_asked: bool) -> None:
-    """Tell it and end, if it is asked for."""
+    """Print the version and exit, if requested."""
     if is_asked:
         console.print(f"afa {version('afa')}", highlight=False)
         raise typer.Exit
@@ -54,7 +54,7 @@ def afa(
         typer.Option("--version", callback=tell_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Have options beside the commands."""
+    """Have options that belong to no command."""
 
 
 app.command()(service.up)
@@ -88,11 +88,11 @@ LEAVE_NO_FILE = (
     *(status.status, doctor.doctor, service.down),
     *(keys.local, keys.list_command, credits.show, models.list_command),
 )
-"""These root may use on the data folder of another user."""
+"""Commands that root may use on the data folder of another user."""
 
 
 def named_folder(written: str) -> Path:
-    """Return a folder as an absolute path; as a path "" is the folder of the moment."""
+    """Return a folder as an absolute path; "" would otherwise mean the current folder."""
     if not written:
         raise typer.BadParameter("empty; name a folder, or leave the option out")
     return Path(written).absolute()
@@ -110,7 +110,7 @@ DataDir = Annotated[
 
 
 def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command the option `--data-dir`, which its settings and what it starts go by."""
+    """Return a command with the option `--data-dir`, for its settings and what it starts."""
 
     @wraps(command)
     def run(*args: Any, data_dir: Path | None, **options: Any) -> Any:
@@ -146,7 +146,7 @@ give_folder(app)
 
 
 def check_here() -> None:
-    """Refuse to run in a folder that was deleted: there paths lead nowhere, and torch dies."""
+    """Refuse to run in a deleted folder: paths lead nowhere there, and torch crashes."""
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -35,7 +35,7 @@ DEFAULT, PERMISSIVE = "default", "permissive"
 
 
 def default_cards(settings: Settings) -> list[ModelCard]:
-    """Return the cards that the service runs with, which leaves malformed ones out."""
+    """Return the cards that the service runs with; it leaves out malformed ones."""
     chosen = choose_cards(usable_cards(settings.resolved_model_dir()), settings.model_licences)
     return [card for cards in chosen.values() for card in cards]
 
@@ -44,7 +44,7 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
     """Fetch, verify and convert checkpoints, showing each step.
 
     Raises:
-        CheckpointError: One cannot be had.
+        CheckpointError: A checkpoint cannot be obtained.
     """
     from models.checkpoints.cache import CheckpointError, pull
 
@@ -63,7 +63,7 @@ def pull_cards(cards: list[ModelCard], settings: Settings) -> None:
 
 
 def pull_defaults(settings: Settings) -> None:
-    """Pull what the service needs; quick when everything is there."""
+    """Pull what the service needs; quick if everything is there."""
     from models.checkpoints.cache import CheckpointError
 
     with told(CheckpointError, CardError):
@@ -116,7 +116,7 @@ def list_command() -> None:
 
 
 async def serving_ids(settings: Settings) -> dict[str, set[str]]:
-    """Return role to the ids that the running service answers with; empty when none runs."""
+    """Return role to the ids that the running service uses; empty if none runs."""
     try:
         store = connect(LocalFiles(settings.data_dir).ledger_url(settings))
     except NotRunningError:
@@ -177,7 +177,7 @@ def swap_command(
 
 
 class SwapProgress:
-    """Prints a line whenever a replica gets further."""
+    """Prints a line whenever a replica makes progress."""
 
     def __init__(self, role: str, status: Status) -> None:
         self._role = role
@@ -222,12 +222,12 @@ def digests(
     """Compare every checkpoint that is default, chosen, swapped in or pulled with its digest.
 
     Args:
-        settings: Where checkpoints lie.
+        settings: Where checkpoints are.
         config: A Serve file that chooses some.
-        serving: As `serving_ids` gives it.
+        serving: As returned by `serving_ids`.
 
     Yields:
-        Model ids, each with what is wrong; "" where nothing is.
+        Model ids, each with what is wrong; "" if nothing is.
 
     Raises:
         CardError: A card is wrong, or the licence policy refuses one.

@@ -45,7 +45,7 @@ LEAST_FREE_MB = 200
 START_LIMIT_S = 600.0
 STOP_LIMIT_S = 90.0
 ORPHANS_LIMIT_S = 10.0
-"""For what a killed service left: its Redis ends at once, Ray's helpers only after a minute."""
+"""Wait for a killed service's processes: Redis ends at once, Ray's helpers after a minute."""
 DEMO_LIMIT_S = 180.0
 POLL_WAIT_S = 10
 
@@ -82,7 +82,7 @@ def up(
         with told(DecoderUnavailableError):
             active_walls()
         pull_defaults(Settings())
-        os.umask(0o077)  # what is made from here on lies in the data folder
+        os.umask(0o077)  # new files from here on are in the data folder
         if not is_current(files.fingerprint_dir):
             build(files.fingerprint_dir, list(rows_of(DEMO_CATALOG)))
         command = [sys.executable, "-m", "serve_app.local.service"]
@@ -97,7 +97,7 @@ def up(
 
 
 def check_remains(files: LocalFiles) -> None:
-    """Fail early if an earlier start of this folder's service has not ended whole."""
+    """Fail early if processes of an earlier start of this folder's service still run."""
     if not files.session_path.exists():
         return
     remains = remaining(files)
@@ -111,9 +111,9 @@ def check_remains(files: LocalFiles) -> None:
 
 
 def lock_start(files: LocalFiles) -> int:
-    """Keep other starts out of a data folder; give the lock, which the service has to inherit.
+    """Keep other starts out of a data folder; return the lock, which the service must inherit.
 
-    It ends with the last process that has it.
+    It is released when the last process that has it ends.
     """
     lock = os.open(files.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
     if not take_lock(lock):
@@ -127,7 +127,7 @@ def lock_start(files: LocalFiles) -> int:
 
 
 def note_start(lock: int, pid: int) -> None:
-    """Write down which process a start goes on in, for `down` and `status`."""
+    """Note the process in which a start continues, for `down` and `status`."""
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{pid} {os.fstat(lock).st_ino} {birth(pid)}".encode(), 0)
 
@@ -135,7 +135,8 @@ def note_start(lock: int, pid: int) -> None:
 def starting(files: LocalFiles) -> int | None:
     """Return the process of a start that is under way, if there is one.
 
-    A copy of the folder has the words, but in another file. Those of an older afa tell of none.
+    A copy of the folder has the note in a different file, so it does not count. An older afa's note
+    does not name a process.
     """
     try:
         words = files.lock_path.read_text(encoding="utf-8").split()
@@ -168,7 +169,7 @@ def check_folder(data_dir: Path) -> None:
 
 
 def refuse_another(url: str, folder: Path, host: str | None, port: int | None) -> None:
-    """Fail if the service of this folder runs, and elsewhere than asked."""
+    """Fail if the service of this folder runs at an address other than the requested one."""
     runs = urlsplit(url)
     if host in (None, runs.hostname) and port in (None, runs.port):
         return
@@ -186,9 +187,9 @@ def check_address(host: str, port: int, sets_host: str, sets_port: str) -> None:
 
     Args:
         host: An IPv4 address of this machine, or its name.
-        port: Of TCP.
-        sets_host: What the user changes another host by.
-        sets_port: What the user changes another port by.
+        port: TCP port.
+        sets_host: The option or setting for another host.
+        sets_port: The option or setting for another port.
     """
     hosts = f"{sets_host} takes 127.0.0.1 for this machine alone, 0.0.0.0 for all its addresses"
     with socket.socket() as probe:
@@ -204,7 +205,7 @@ def check_address(host: str, port: int, sets_host: str, sets_port: str) -> None:
 
 
 def check_metrics_address(settings: Settings, public: int) -> None:
-    """Fail early if the metrics cannot be shown where the settings want them."""
+    """Fail early if the metrics cannot be served where the settings say."""
     if settings.metrics_address is not None:
         host, _, port = settings.metrics_address.rpartition(":")
         if int(port) == public:
@@ -223,7 +224,7 @@ def check_redis(settings: Settings) -> None:
 
 @contextmanager
 def held_signals() -> Iterator[list[int]]:
-    """Let nothing end this process while the block runs; give the signals that came to do so."""
+    """Hold signals that would end this process while the block runs; yield those that came."""
     held: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: held.append(number))
@@ -240,7 +241,7 @@ def start_in_background(
     files: LocalFiles, command: list[str], environment: dict[str, str], lock: int
 ) -> dict[str, Any]:
     """Start the service process, show its steps, and return its session once it is ready."""
-    # Until the note is written nobody else can end what is started here.
+    # Until the note is written, no other command can end what is started here.
     with held_signals() as held, files.log_path.open("ab") as log:
         start = log.tell()
         process = subprocess.Popen(  # noqa: S603  our own interpreter and module
@@ -267,7 +268,7 @@ def start_in_background(
 def watch_start(
     files: LocalFiles, process: "subprocess.Popen[bytes]", log_start: int
 ) -> dict[str, Any]:
-    """Show the steps of a start, from where its log begins; give the session of the service."""
+    """Show the steps of a start, from where its log begins; return the service's session."""
     deadline = time.monotonic() + START_LIMIT_S
     with files.log_path.open("r", encoding="utf-8", errors="replace") as log:
         log.seek(log_start)
@@ -353,7 +354,7 @@ def down() -> None:
     asked = set[int]()
     with console.status("stopping"):
         while left := living(files):
-            # The service ends its others itself; what it leaves, as another's Redis, comes after.
+            # The service ends its own processes; what it leaves, such as an older Redis, is next.
             wanted = {left["service"]} if "service" in left else set(left.values())
             for pid in wanted - asked:
                 send(pid, signal.SIGTERM)
@@ -369,16 +370,16 @@ def down() -> None:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process, which may have ended just now."""
+    """Send a signal to a process, which may have just ended."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def living(files: LocalFiles) -> dict[str, int]:
-    """Return the processes of a start that is under way, else those of the last that still live.
+    """Return the processes of a start under way, otherwise those of the last one that still live.
 
-    Of a start that was killed nothing is noted but its Redis; and a Redis that an older afa started
-    again is not in its session.
+    After a killed start only its Redis is noted; and a Redis that an older afa restarted is not in
+    its session.
     """
     start = starting(files)
     if start is not None:
@@ -396,10 +397,10 @@ def remaining(files: LocalFiles) -> dict[str, int]:
 
 
 def is_ours(pid: int, session_path: Path) -> bool:
-    """Whether a process that a session names lives, and no other has got its id since.
+    """Return whether a process that a session names lives, and its id was not reused.
 
-    An older afa noted no births. There a process has to be older than the file, which goes wrong
-    where the clock was set meanwhile.
+    An older afa noted no births. Then the process must be older than the file, which is wrong if
+    the clock was set meanwhile.
     """
     session = LocalFiles(session_path.parent).read_session() or {}
     if "births" in session:

@@ -1,4 +1,4 @@
-"""`afa status`: whether the service runs, how its parts are, and what is on."""
+"""`afa status`: whether the service runs, how its parts are, and what is enabled."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ def status() -> None:
 
 
 def samples_at(metrics_url: str | None) -> list[Sample]:
-    """Return what the service's metrics tell; nothing where nobody answers."""
+    """Return the samples of the service's metrics; empty if nothing answers."""
     if metrics_url is None:
         return []
     try:
@@ -57,10 +57,10 @@ def samples_at(metrics_url: str | None) -> list[Sample]:
 
 
 def loaded(samples: Sequence[Sample]) -> list[str]:
-    """Say of each checkpoint in use where it is, and how long it took to be ready."""
+    """Say for each checkpoint in use where it is, and how long it took to be ready."""
     warm_up_s: dict[str, float] = {}
     for one in samples:
-        if one.name == WARM_UP_GAUGE:  # once for each replica
+        if one.name == WARM_UP_GAUGE:  # once per replica
             model = one.labels["model"]
             warm_up_s[model] = max(one.value, warm_up_s.get(model, 0.0))
     lines = []
@@ -71,7 +71,7 @@ def loaded(samples: Sequence[Sample]) -> list[str]:
 
 
 def published(samples: Sequence[Sample]) -> list[str]:
-    """Say of what is published which generation is served."""
+    """Say for what is published which generation is served."""
     pairs = _named(samples, PUBLISHED_GAUGE, "what", "generation")
     return [f"{what}: generation {generation}" for what, generation in sorted(pairs)]
 
@@ -85,7 +85,7 @@ def _named(samples: Sequence[Sample], name: str, *labels: str) -> set[tuple[str,
 
 
 def providers_table(settings: Settings) -> Table:
-    """Lay out which outside services are on, and what turns the others on."""
+    """Lay out which outside services are enabled, and what enables the others."""
     with told(ValueError):
         identities, sources = outside_services(settings)
     asked = {recogniser.name for recogniser in sources.recognisers}

@@ -1,1 +1,1 @@
-"""`afa analyze` and `afa embed`: what is heard in files, by the service or in this process."""
+"""`afa analyze` and `afa embed`: analysis of files, by the service or in this process."""

@@ -1,4 +1,4 @@
-"""`afa analyze`: the features of files and addresses, by the running service or by itself."""
+"""`afa analyze`: features of files and addresses, by the running service or in this process."""
 
 import asyncio
 import time
@@ -56,15 +56,15 @@ PICTURES = (".png", ".svg", ".pdf")
 
 Done = Callable[[str, TrackFeatures | Exception], None]
 Analyse = Callable[[Sequence[str], TempoRange | None, Done], None]
-"""Analyses files and tells of each, in their order."""
+"""Analyses files and reports each one, in their order."""
 
 
 OF_ALL = (DecoderUnavailableError, MachineError)
-"""What would fail every file."""
+"""Errors that would fail every file."""
 
 
 def drawable(path: Path | None) -> Path | None:
-    """Refuse a picture that could not be drawn, before any work is done for it."""
+    """Refuse a picture that could not be drawn, before any work is done."""
     if path is not None and path.suffix.lower() not in PICTURES:
         fail(f"cannot draw {path}: its name must end in {', '.join(PICTURES)}")
     return writable(path)
@@ -139,7 +139,7 @@ def analyze(
         analyse = in_processes(n_workers, (max_windows, config, partial))
         by = "in this process" if n_workers < 2 else f"in {n_workers} processes"
     begun_s = time.monotonic()
-    # A table that cannot be written is told once it is closed, which fails again.
+    # A table that cannot be written is reported on closing it, which fails again.
     with told(OSError), ExitStack() as stack:
         shows = list(shown(stack, as_json, jsonl, csv, with_embedding))
         if plot is not None:
@@ -162,7 +162,7 @@ def analyze(
 def shown(
     stack: ExitStack, as_json: bool, jsonl: Path | None, csv: Path | None, with_embedding: bool
 ) -> Iterator[Show[TrackFeatures]]:
-    """Yield what is done with each result; a table is printed where nothing else was asked for."""
+    """Yield what is done with each result; a table is printed if nothing else was requested."""
 
     def record_of(features: AnalysisFeatures) -> dict[str, Any]:
         left_out = set() if with_embedding else {"embedding", "embedding_model"}
@@ -210,7 +210,7 @@ def tables(with_embedding: bool) -> Show[AnalysisFeatures]:
 
 
 def drawing(path: Path, *, is_dark: bool) -> Show[TrackFeatures]:
-    """Draw a track that was analysed."""
+    """Draw an analysed track."""
 
     def show(file: str, result: TrackFeatures | Failure) -> None:
         if isinstance(result, TrackFeatures):
@@ -253,7 +253,7 @@ def local_file(source: str) -> Iterator[Path]:
 
 
 def by_service(files: LocalFiles) -> Analyse:
-    """Have the running service analyse, several files at a time."""
+    """Analyse with the running service, several files at a time."""
 
     def analyse(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
         asyncio.run(analyse_all(names, within, done))
@@ -274,18 +274,18 @@ def by_service(files: LocalFiles) -> Analyse:
 
             async with asyncio.TaskGroup() as tasks:
                 for name, task in [(name, tasks.create_task(of(name))) for name in names]:
-                    # In a thread: what is shown may be fetched again, in a loop of its own.
+                    # In a thread: showing a result may fetch the file again, in its own loop.
                     await asyncio.to_thread(done, name, await task)
 
     return analyse
 
 
 def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Analyse:
-    """Load the networks and analyse: in this process, or side by side in several.
+    """Load the networks and analyse in this process, or in parallel in several.
 
     Args:
-        n_workers: How many.
-        loading: What `start_worker` takes.
+        n_workers: Number of processes.
+        loading: Arguments of `start_worker`.
     """
 
     def analyse_here(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
@@ -304,7 +304,7 @@ def in_processes(n_workers: int, loading: tuple[int, Path | None, bool]) -> Anal
             done(name, outcome)
 
     def analyse_beside(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
-        profile_of(loading[1])  # a wrong one is told once, not by each worker
+        profile_of(loading[1])  # a wrong one is reported once, not by each worker
         with ended_by_errors(new_pool(n_workers, start_worker, *loading)) as pool:
             with without_ctrl_c():
                 futures = [pool.submit(analyse_one, name, within) for name in names]

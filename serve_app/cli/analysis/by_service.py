@@ -1,4 +1,4 @@
-"""Analysis by the service that runs on this machine: free jobs of files, which touch no credits."""
+"""Analysis by the service on this machine: free jobs for files, which do not touch credits."""
 
 import asyncio
 import time
@@ -25,26 +25,26 @@ from serve_app.services.scan.facts import LIMITS
 from serve_app.store.client import connect
 
 JOBS_AT_ONCE = 8
-"""Jobs of one command that wait or run: enough for the workers, and no long queue."""
+"""Jobs of one command that wait or run: enough for the workers, without a long queue."""
 
 ACCOUNT = "library"
-"""Whose lane the jobs wait in. They are free, so that it needs no credits."""
+"""Account whose lane the jobs wait in. They are free, so it needs no credits."""
 
 TIER = "scale"
 TIMEOUT_S = 5.0
 JOB_LIMIT_S = 1800.0
 LOOK_S = 10.0
-"""Every so often whoever waits looks whether the service is alive."""
+"""Interval at which a wait checks that the service is alive."""
 
 MAX_BYTES = 1 << 40
-"""Only addresses are held to it, never a file."""
+"""Limit that applies only to addresses, never to a file."""
 
 BUSY_PAUSE_S = 2.0
 BUSY_TRIES = 300
 
 
 class ServiceEngine:
-    """Has the running service analyse, as free jobs that touch no credits."""
+    """Analyses with the running service, as free jobs that do not touch credits."""
 
     def __init__(
         self, jobs: Jobs, is_running: Callable[[], bool], within: TempoRange | None = None
@@ -53,8 +53,8 @@ class ServiceEngine:
 
         Args:
             jobs: Where to submit.
-            is_running: Whether the service is alive that does them.
-            within: A file's tempo lies in this range.
+            is_running: Returns whether the service that runs the jobs is alive.
+            within: Range that a file's tempo must be in.
         """
         self.n_at_once = JOBS_AT_ONCE
         self._jobs = jobs
@@ -73,14 +73,14 @@ class ServiceEngine:
             path: Absolute, as the service runs elsewhere.
 
         Raises:
-            UnprocessableAudioError: It is not fit for analysis; ``code`` tells why.
+            UnprocessableAudioError: It is not fit for analysis; ``code`` says why.
             ServiceUnavailableError: The service did not do it in time, or has ended.
         """
         job_id = await self._submit(path)
         job = await self._ended(job_id)
         if job is None or not job.state.is_terminal:
             raise ServiceUnavailableError("the service did not analyse it in time; try again", 60)
-        await self._jobs.forget(ACCOUNT, job_id)  # else results would pile up for days
+        await self._jobs.forget(ACCOUNT, job_id)  # otherwise results would accumulate for days
         if job.error is not None:
             raise UnprocessableAudioError(job.error.message, job.error.code)
         if job.result is None:
@@ -88,7 +88,7 @@ class ServiceEngine:
         return from_json(job.result)
 
     async def _ended(self, job_id: str) -> JobRecord | None:
-        """Wait for a job; give it as it is in the end."""
+        """Wait for a job to end and return it."""
         until_s = time.monotonic() + JOB_LIMIT_S
         while True:
             job = await self._jobs.wait(ACCOUNT, job_id, LOOK_S)
@@ -131,7 +131,7 @@ def _fingerprint_of(path: Path) -> str | None:
 async def service_engine(
     settings: Settings, files: LocalFiles, within: TempoRange | None = None
 ) -> AsyncIterator[ServiceEngine]:
-    """Connect to the jobs of the service of this installation; see `ServiceEngine`.
+    """Connect to the jobs of this installation's service; see `ServiceEngine`.
 
     Raises:
         NotRunningError: There is no Redis.

@@ -1,4 +1,4 @@
-"""`afa embed`: mood and embedding of many files, a line of JSON each, without tempo and key."""
+"""`afa embed`: mood and embedding of many files, one line of JSON each, no tempo or key."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -74,8 +74,8 @@ def load(config: Path | None) -> "BatchedStep[Described]":
 
     Raises:
         CardError: The file names a checkpoint that is not known or not allowed.
-        CheckpointError: One is not on this machine, or not what its card says.
-        MachineError: There is no such device, it broke, or it has no memory for them.
+        CheckpointError: A checkpoint is not on this machine, or not what its card says.
+        MachineError: There is no such device, it broke, or it has too little memory.
     """
     from afa.device import device_here, loading
     from pipelines.analysis import mood_and_embedding
@@ -99,7 +99,7 @@ async def describe(
     read: Callable[[Path], Waveform],
     write: Callable[[Path, Described | Exception], None],
 ) -> None:
-    """Analyse all files, batched across them, and let the step go."""
+    """Analyse all files in shared batches, and release the step."""
     from pipelines.batching.backfill import backfill
 
     try:
@@ -116,7 +116,7 @@ async def describe(
 
 
 def record_of(described: Described, excerpt: Excerpt | None) -> dict[str, Any]:
-    """Return the line of one file, less its name."""
+    """Return the line of one file, without its name."""
     from pipelines.analysis.tags.presence import with_presence
 
     mood, vector = described

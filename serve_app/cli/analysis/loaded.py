@@ -1,4 +1,4 @@
-"""The checkpoints in a process of this command, loaded once."""
+"""Loads the checkpoints once in each process of this command."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
 
 
 class LoadingError(RuntimeError):
-    """A worker cannot load the checkpoints, and no other could; the message says why."""
+    """A worker cannot load the checkpoints, nor could any other; the message says why."""
 
 
 _analyzer: "LocalAnalyzer | LoadingError | None" = None
@@ -35,7 +35,7 @@ def load_analyzer(
 
 
 def _load(max_windows: int, config: Path | None, *, is_partial: bool) -> "LocalAnalyzer":
-    # These imports take a second, so commands that hear nothing do without.
+    # These imports take a second, so commands that analyse nothing avoid them.
     from afa.device import device_here, loading
     from pipelines.local import LocalAnalyzer
 
@@ -48,9 +48,9 @@ def _load(max_windows: int, config: Path | None, *, is_partial: bool) -> "LocalA
 
 
 def start_worker(max_windows: int, config: Path | None, is_partial: bool) -> None:
-    """Load the models once in each process of a pool; `loaded` says why they are not.
+    """Load the models once in each process of a pool; `loaded` raises if that failed.
 
-    What an initializer raises ends its process, and nobody but its log is told of it.
+    An error in an initializer would end its process, and appear only in its log.
     """
     global _analyzer
     try:
@@ -58,7 +58,7 @@ def start_worker(max_windows: int, config: Path | None, is_partial: bool) -> Non
 
         torch.set_num_threads(1)
         _analyzer = _load(max_windows, config, is_partial=is_partial)
-    except Exception as error:  # noqa: BLE001 - whatever it is, each file would end in it
+    except Exception as error:  # noqa: BLE001 - whatever it is, it would fail each file
         _analyzer = LoadingError(str(error) or type(error).__name__)
 
 

@@ -1,4 +1,4 @@
-"""Which files a command's arguments name: files, folders, patterns, and names on standard input.
+"""Finds the files that a command's arguments name: files, folders, patterns, standard input.
 
 Invariant: what cannot be found or listed is one `Trouble` with its name, and the rest goes on.
 """
@@ -16,7 +16,7 @@ SOURCES_HELP = "Files, folders or patterns such as '*.flac'; - reads names from 
 
 
 def expanded(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the names that arguments stand for: those on standard input, those that match."""
+    """Yield the names that arguments stand for, from standard input or by matching."""
     for argument in arguments:
         if not argument:
             fail("one of the names is empty; is a variable unset?")
@@ -34,7 +34,7 @@ def audio_files(arguments: Sequence[str]) -> list[str | Trouble]:
 
 
 def files_below(name: str) -> Iterator[str | Trouble]:
-    """Yield the audio files below a folder, by their extensions, or else the named file itself."""
+    """Yield the audio files below a folder, by extension, or the named file itself."""
     path = Path(name)
     if path.is_dir():
         root = absolute(path)

@@ -1,1 +1,1 @@
-"""What `afa doctor` looks at, room by room."""
+"""What `afa doctor` checks, room by room."""

@@ -1,4 +1,4 @@
-"""What an examination finds, and what becomes of one that fails itself."""
+"""The findings of checks, and what happens if a check itself fails."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from serve_app.cli.environment import reason
 from serve_app.domain.errors import AfaError
 
 ORDINARY = (AfaError, OSError, ValueError, RedisError, RedisClusterException)
-"""Errors whose text says enough; of the others the kind is told, too."""
+"""Errors whose text says enough; for others the type is reported too."""
 
 REPORT = "afa did not expect this: please report it"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was checked.
 
     Attributes:
         part: What it belongs to.
-        state: How it is.
-        remedy: What to do; "" where nothing has to be done.
-        is_fault: Whether the installation is wrong as it is; else the remedy is advice.
+        state: Its state.
+        remedy: What to do; "" if nothing needs to be done.
+        is_fault: Whether something is wrong; otherwise the remedy is advice.
     """
 
     part: str
@@ -32,23 +32,23 @@ class Finding:
 
 
 def fault(part: str, state: str, remedy: str) -> Finding:
-    """Make a finding of something wrong."""
+    """Make a finding that something is wrong."""
     return Finding(part, state, remedy, is_fault=True)
 
 
 def attempt(
     part: str, look: Callable[[], Iterable[Finding]], remedy: str = REPORT
 ) -> Iterator[Finding]:
-    """Look; where that fails, it is a fault of the part, and the next can be looked at.
+    """Run a check; if it fails, that is a fault of the part, and the next check can run.
 
     Args:
-        part: What is looked at.
-        look: Gives what is found.
-        remedy: Against an ordinary error.
+        part: The part that is checked.
+        look: Returns what is found.
+        remedy: What to do about an ordinary error.
     """
     try:
         yield from look()
     except ORDINARY as error:
         yield fault(part, reason(error).partition("\n")[0], remedy)
-    except Exception as error:  # noqa: BLE001  whatever it is, the others are looked at
+    except Exception as error:  # noqa: BLE001  whatever it is, the others are checked
         yield fault(part, f"{type(error).__name__}: {error}", REPORT)

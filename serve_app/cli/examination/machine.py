@@ -1,4 +1,4 @@
-"""What this machine offers: its device, the decoder's walls, room."""
+"""What this machine offers: its device, the decoder's sandbox, and space."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ LEAST_SHARED_MEMORY_GB = 1
 
 
 def of_device(settings: Settings) -> Iterator[Finding]:
-    """Look at the GPU, its driver and the build of torch."""
+    """Check the GPU, its driver and the build of torch."""
     import torch
 
     from afa.device import age_fault
@@ -51,7 +51,7 @@ def of_device(settings: Settings) -> Iterator[Finding]:
 
 
 def of_decoder() -> Iterator[Finding]:
-    """Look at the walls around the decoder of untrusted audio."""
+    """Check the sandbox of the decoder for untrusted audio."""
     try:
         for wall, state in active_walls().items():
             yield Finding("decoder", f"{wall}: {state}")
@@ -60,7 +60,7 @@ def of_decoder() -> Iterator[Finding]:
 
 
 def of_room(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
-    """Look at the room for data, checkpoints and Ray, once for each disk."""
+    """Check the space for data, checkpoints and Ray, once for each disk."""
     ray = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
     if not os.access(standing(files.data_dir), os.W_OK):
         state = f"{standing(files.data_dir)} cannot be written to"
@@ -82,12 +82,12 @@ def of_room(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
 
 
 def standing(path: Path) -> Path:
-    """Return the path itself, or what is there of it."""
+    """Return the path, or its nearest parent that exists."""
     return next(one for one in (path, *path.parents) if one.exists())
 
 
 def of_disk(folder: Path, remedy: str) -> Finding:
-    """Look at the room of the disk that a folder lies on."""
+    """Check the free space of the disk that a folder is on."""
     free_gb = shutil.disk_usage(folder).free / 1e9
     state = f"{free_gb:.0f} GB free at {folder}"
     if free_gb < LEAST_FREE_GB:
@@ -96,7 +96,7 @@ def of_disk(folder: Path, remedy: str) -> Finding:
 
 
 def of_shared_memory() -> Finding:
-    """Look at the memory through which the processes of a node hand over audio."""
+    """Check the shared memory through which the processes of a node pass audio."""
     free_gb = shutil.disk_usage(SHARED_MEMORY).free / 1e9
     remedy = "Ray takes the disk instead, which is slower; a container gets more by --shm-size=2g"
     is_little = free_gb < LEAST_SHARED_MEMORY_GB

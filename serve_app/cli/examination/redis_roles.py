@@ -1,4 +1,4 @@
-"""Ledger and cache: whether they answer, and what of their settings keeps credits safe."""
+"""Ledger and cache: whether they answer, and whether their settings keep credits safe."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ LEDGER_SETTINGS = {
     "maxmemory-policy": "noeviction",
     "aof-load-truncated": "no",
 }
-"""Each of another value may lose or double what was acknowledged."""
+"""With another value of any of these, acknowledged writes may be lost or doubled."""
 
 MOST_SKEW_S = 5.0
 TIMEOUT_S = 5.0
@@ -50,9 +50,9 @@ class Server:
     """One server that a role is on.
 
     Attributes:
-        role: The part that findings are of.
-        name: What findings begin with; "" where it is the only one.
-        ask: Sends a command, and gives the answer.
+        role: The part that findings belong to.
+        name: What findings begin with; "" if it is the only server.
+        ask: Sends a command, and returns the answer.
     """
 
     role: str
@@ -60,7 +60,7 @@ class Server:
     ask: Callable[..., Any]
 
     def told(self, *command: str) -> Mapping[str, Any]:
-        """Return what a command tells; nothing where this user may not know."""
+        """Return what a command reports; empty if this user may not run it."""
         try:
             answer: Mapping[str, Any] = self.ask(*command)
         except ResponseError:
@@ -68,12 +68,12 @@ class Server:
         return answer
 
     def finding(self, state: str, remedy: str, *, is_fault: bool = True) -> Finding:
-        """Make a finding of this server."""
+        """Make a finding for this server."""
         return Finding(self.role, f"{self.name}{state}", remedy, is_fault)
 
 
 def of_redis(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
-    """Look at both roles of Redis."""
+    """Check both roles of Redis."""
     if settings.redis_url is None:
         try:
             yield Finding("ledger", f"embedded: {find_binary()}")
@@ -81,7 +81,7 @@ def of_redis(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
             yield fault("ledger", str(error), "then `afa up`")
     try:
         ledger = files.ledger_url(settings)
-    except NotRunningError:  # embedded, and not started
+    except NotRunningError:  # embedded and not started
         pass
     else:
         look = partial(of_ledger, ledger, is_own=settings.redis_url is None)
@@ -92,10 +92,10 @@ def of_redis(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
 
 
 def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
-    """Look at what keeps credits safe: the ledger's settings, its replicas and its clock.
+    """Check what keeps credits safe: the ledger's settings, its replicas and its clock.
 
     Args:
-        url: Where it is.
+        url: Address of the ledger.
         is_own: Whether it is the embedded one, which ends with the service.
     """
     with connected(url) as (store, run):
@@ -117,7 +117,7 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
 
 
 def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
-    """Look at whether the cache can be written to, and makes room for itself."""
+    """Check that the cache can be written to, and makes room for new values."""
     with connected(url) as (store, run):
         try:
             run(store.command("PING"))
@@ -134,7 +134,7 @@ def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
 
 
 def of_access(settings: Settings) -> Iterator[Finding]:
-    """Look at whether the servers that are named answer, and the ledger's would take a write."""
+    """Check that the servers in the settings answer, and the ledger's accepts writes."""
     for setting, url in (
         ("AFA_REDIS_URL", settings.redis_url),
         ("AFA_CACHE_URL", settings.cache_url),
@@ -144,7 +144,7 @@ def of_access(settings: Settings) -> Iterator[Finding]:
 
 
 def of_server(setting: str, url: str) -> Iterator[Finding]:
-    """Look at whether a server answers, and the ledger's would take a write."""
+    """Check that a server answers, and accepts writes if it is the ledger's."""
     with connected(url) as (store, run):
         try:
             run(store.command("PING"))
@@ -167,7 +167,7 @@ def of_server(setting: str, url: str) -> Iterator[Finding]:
 
 
 def of_mode(server: Server, *, is_cluster: bool) -> Iterator[Finding]:
-    """Look at whether a Sentinel, or a node of a cluster, was named as a server of its own."""
+    """Check whether a Sentinel, or a node of a cluster, was named as a single server."""
     if not is_cluster and server.told("INFO", "cluster").get("cluster_enabled"):
         yield server.finding("is a Redis Cluster, or a node of one", SLOTS)
     if "sentinel_masters" in server.told("INFO", "sentinel"):
@@ -192,7 +192,7 @@ def connected(url: str) -> Iterator[tuple[Store, Callable[[Coroutine[Any, Any, A
     """Yield the store at an address, and what runs its calls.
 
     Raises:
-        ValueError: It is no address; the text has nothing of it, as there may be a password in it.
+        ValueError: It is not an address; the text does not repeat it, as it may have a password.
     """
     with asyncio.Runner() as runner:
         try:
@@ -222,7 +222,7 @@ def servers(
 
 
 def of_settings(server: Server) -> Iterator[Finding]:
-    """Look at what may lose or double what was acknowledged."""
+    """Check the settings that may lose or double acknowledged writes."""
     for name, wanted in LEDGER_SETTINGS.items():
         value = server.told("CONFIG GET", name).get(name)
         if value is None:
@@ -234,7 +234,7 @@ def of_settings(server: Server) -> Iterator[Finding]:
 
 
 def of_memory(server: Server) -> Iterator[Finding]:
-    """Look at whether there is room for what is written next."""
+    """Check that there is room for new data."""
     told = server.told("INFO", "memory")
     most = told.get("maxmemory", 0)
     if most and told["used_memory"] - told.get("mem_not_counted_for_evict", 0) >= most:
@@ -243,7 +243,7 @@ def of_memory(server: Server) -> Iterator[Finding]:
 
 
 def of_replication(server: Server, *, is_own: bool) -> Iterator[Finding]:
-    """Look at whether the ledger can be written to, and at who has a copy."""
+    """Check that the ledger can be written to, and which replicas have a copy."""
     yield from of_role(server, "AFA_REDIS_URL")
     n_replicas = server.told("INFO", "replication").get("connected_slaves")
     if n_replicas == 0 and not is_own:
@@ -252,7 +252,7 @@ def of_replication(server: Server, *, is_own: bool) -> Iterator[Finding]:
 
 
 def of_role(server: Server, setting: str) -> Iterator[Finding]:
-    """Look at whether it is the one that is written to."""
+    """Check that the server is the one that takes writes."""
     told = server.told("INFO", "replication")
     if told.get("role") == "slave":
         master = f"{told['master_host']}:{told['master_port']}"
@@ -262,14 +262,14 @@ def of_role(server: Server, setting: str) -> Iterator[Finding]:
 
 
 def of_clock(server: Server, script: bytes) -> Iterator[Finding]:
-    """Look at the time that scripts go by."""
+    """Check the time that scripts use."""
     skew_s = int(server.ask("EVAL", script, 0)) / 1000 - time.time()
     if abs(skew_s) > MOST_SKEW_S:
         yield server.finding(f"its clock differs by {skew_s:.0f} s", "keep clocks by NTP")
 
 
 def of_eviction(server: Server) -> Iterator[Finding]:
-    """Look at whether the cache makes room for what is new."""
+    """Check that the cache evicts old values to make room."""
     policy = server.told("CONFIG GET", "maxmemory-policy").get("maxmemory-policy")
     remedy = "CONFIG SET maxmemory-policy allkeys-lru with a maxmemory, and both in its file"
     if policy is None:

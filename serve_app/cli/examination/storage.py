@@ -1,4 +1,4 @@
-"""Where audio, journal and library lie, and what is published for all nodes."""
+"""Storage of audio, journal and library, and what is published for all nodes."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ NOT_MOUNTED = "is it mounted on this machine?"
 
 
 def of_storage(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
-    """Look at the shared storage, every store of objects, and what is published."""
+    """Check the shared storage, every object store, and what is published."""
     wrong = list(attempt("shared", partial(of_shared, settings), ADDRESS.format("AFA_SHARED")))
     yield from wrong
     for name, setting, place, url in (
@@ -39,7 +39,7 @@ def of_storage(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
 
 
 def of_shared(settings: Settings) -> Iterator[Finding]:
-    """Look for what is wrong with the storage that every node sees."""
+    """Check the storage that every node can reach."""
     if settings.shared is None or (settings.redis_url is None and "://" not in settings.shared):
         return
     folder = folder_of(settings.shared)
@@ -56,12 +56,12 @@ def folder_of(url: str) -> Path | None:
 
 
 def of_place(name: str, url: str, *, is_mounted: bool) -> Iterator[Finding]:
-    """Look at one store of objects.
+    """Check one object store.
 
     Args:
         name: What it keeps.
-        url: Where it is.
-        is_mounted: Whether every node has to see it already; else afa makes a folder itself.
+        url: Address of the store.
+        is_mounted: Whether it must already exist for every node; otherwise afa makes a folder.
     """
     place = urlsplit(url)._replace(query="").geturl()
     folder = folder_of(url)
@@ -84,7 +84,7 @@ def of_place(name: str, url: str, *, is_mounted: bool) -> Iterator[Finding]:
 
 
 def of_publications(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
-    """Compare what is published for all nodes with what this one has of it."""
+    """Compare what is published for all nodes with what this node has."""
     tracks, checkpoints = files.published_url(settings), files.checkpoints_url(settings)
     if tracks is None or checkpoints is None:
         return
@@ -103,7 +103,7 @@ def of_publication(make: Callable[[], Mirror], publish: str) -> Iterator[Finding
         mirror = make()
         published, here = mirror.generations()
     except ServiceUnavailableError:
-        return  # told of the stores beside it
+        return  # reported for the other stores
     if not published:
         yield Finding("published", f"no {mirror.name}", publish)
     elif published == here:

@@ -1,4 +1,4 @@
-"""`keyfinder-cli FILE`: tell the key of a file, as libKeyFinder's command of that name does.
+"""`keyfinder-cli FILE`: print the key of a file, like libKeyFinder's command of that name.
 
 References:
     https://github.com/evanpurkhiser/keyfinder-cli: its arguments, output and statuses.
@@ -30,7 +30,7 @@ NOTATIONS = {
 
 
 def main() -> None:
-    """Print the key of the file that is named on the command line; of silence nothing."""
+    """Print the key of the file on the command line; nothing for silence."""
     try:
         options, paths = getopt.getopt(sys.argv[1:], "n:h", ["notation=", "help"])
     except getopt.GetoptError:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def key_of(path: Path) -> tuple[int, int]:
-    """Return pitch class and mode of a file, -1 where there is no key; raises as the steps do."""
+    """Return pitch class and mode of a file, -1 without a key; raises errors of the steps."""
     from afa.device import device_here
     from pipelines.analysis import quick
 
@@ -69,6 +69,6 @@ def key_of(path: Path) -> tuple[int, int]:
 
 
 def stop(message: str) -> NoReturn:
-    """Tell what is wrong and end with status 1."""
+    """Say what is wrong and exit with status 1."""
     typer.echo(message, err=True)
     sys.exit(1)

@@ -1,6 +1,6 @@
-"""`streaming_extractor_music AUDIO JSON`: write what is heard, as Essentia's command does.
+"""`streaming_extractor_music AUDIO JSON`: write features of a file, like Essentia's command.
 
-The document has what afa measures, low-level and high-level in one, under Essentia's names.
+The document has what afa measures, low-level and high-level together, under Essentia's names.
 
 References:
     https://github.com/MTG/essentia, src/examples/streaming_extractor_music.cpp: its arguments and
@@ -28,7 +28,7 @@ NO_PROFILE = "profiles are ignored: afa analyses the whole file, and writes JSON
 
 
 def main() -> None:
-    """Analyse the first file that is named on the command line, and write the second."""
+    """Analyse the first file on the command line, and write the second."""
     if len(sys.argv) not in (3, 4):
         typer.echo(USAGE)
         sys.exit(1)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def document_of(audio: Path) -> dict[str, Any]:
-    """Analyse a file, and describe it with the tags that it carries; raises as the steps do."""
+    """Analyse a file, and describe it with its tags; raises errors of the steps."""
     heard = afa.analyze(audio).record
     tagged = identity_of(read_tags(audio), audio)
     guessed: dict[str, Any] = {name: "" for name, said in tagged.sources.items() if said != TAGS}

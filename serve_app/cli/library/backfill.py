@@ -1,4 +1,4 @@
-"""`afa backfill`: hear very many files on a Ray cluster, into the library and into Parquet."""
+"""`afa backfill`: analyse very many files on a Ray cluster, for the library and as Parquet."""
 
 import logging
 import os
@@ -119,10 +119,10 @@ def backfill(
 
 
 def _place(source: str, settings: Settings) -> Place:
-    """Tell what the argument names.
+    """Return what the argument names.
 
     Raises:
-        ValueError: An address that is none of a bucket, or a table that names no audio.
+        ValueError: The address is not that of a bucket, or the table names no audio.
         OSError: The table cannot be read.
     """
     scheme, is_address, rest = source.partition("://")
@@ -143,7 +143,7 @@ def _place(source: str, settings: Settings) -> Place:
 
 
 def _require_all(source: str, place: Place, listed: Sequence[Found | Trouble]) -> None:
-    """End the command where the source could not be listed to its end, or holds nothing."""
+    """End the command if the source could not be fully listed, or is empty."""
     for one in listed:
         if isinstance(one, Trouble) and one.location == place.root:
             fail(

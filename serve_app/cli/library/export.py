@@ -20,7 +20,7 @@ from serve_app.services.export.tracks import ExportTrack, looked_for
 
 
 class ExportFormat(StrEnum):
-    """What is written."""
+    """Formats that can be written."""
 
     CSV = "csv"
     PARQUET = "parquet"
@@ -52,7 +52,7 @@ def export(
         fail("the library has no analysed tracks with files; run `afa scan FOLDER` first")
     with told(OSError), replaced(file) as staged:
         write(kind, found, staged, key_format)
-    # What is written in place may be where these words would go.
+    # A file that is written in place may be the output where this message would go.
     where = errors if staged == file else console
     where.print(f"{len(found)} tracks: {file}", highlight=False)
     if n_away:
@@ -61,11 +61,11 @@ def export(
 
 @contextmanager
 def replaced(file: Path) -> Iterator[Path]:
-    """Yield a path beside a file; what is written there takes the file's place, whole.
+    """Yield a path next to a file; what is written there replaces the file as a whole.
 
-    Nobody else has that path, and it is short: another export may write the same file, and a
-    file's name be as long as names can be. A pipe or a device is written itself, and a link leads
-    to the file that is replaced.
+    The path is unique and short: another export may write the same file, and a file's name may be
+    as long as names can be. A pipe or a device is written directly, and for a link the file that
+    it leads to is replaced.
     """
     if is_device(file):
         yield file
@@ -80,7 +80,7 @@ def replaced(file: Path) -> Iterator[Path]:
 
 
 def write(kind: ExportFormat, found: list[ExportTrack], path: Path, key_format: KeyFormat) -> None:
-    """Write tracks in a format."""
+    """Write tracks in the given format."""
     match kind:
         case ExportFormat.CSV:
             with path.open("w", encoding="utf-8", newline="") as table:

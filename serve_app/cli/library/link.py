@@ -1,4 +1,4 @@
-"""`afa link`: learn what a media server calls the tracks of the library."""
+"""`afa link`: learn the ids that a media server has for the library's tracks."""
 
 from typing import Annotated
 from urllib.parse import urlsplit

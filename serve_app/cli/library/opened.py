@@ -1,4 +1,4 @@
-"""The library of this installation, for the commands that work on it without the service."""
+"""Opens the library of this installation for commands that use it without the service."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ MAINTAIN_S = 60.0
 
 
 def opened(settings: Settings, files: LocalFiles) -> Library:
-    """Open the library as it is now, or say why not and exit."""
+    """Open the library as it is now, or say why that fails and exit."""
     with told(ValueError, OSError, ServiceUnavailableError):
         library = Library(files.library_url(settings), files.library_view_dir)
         library.follow()
@@ -29,13 +29,13 @@ def opened(settings: Settings, files: LocalFiles) -> Library:
 
 
 def opened_if_there(settings: Settings, files: LocalFiles) -> Library | None:
-    """Open the library, for a command that only reads; a local one is not made."""
+    """Open the library for a command that only reads; a local one is not created."""
     folder = _folder(settings, files)
     return None if folder is not None and not folder.is_dir() else opened(settings, files)
 
 
 def existing(settings: Settings, files: LocalFiles) -> Library:
-    """Open the library, for a command that cannot do without, or say that there is none."""
+    """Open the library for a command that needs one, or say that there is none."""
     library = opened_if_there(settings, files)
     if library is None:
         folder = _folder(settings, files)
@@ -44,20 +44,20 @@ def existing(settings: Settings, files: LocalFiles) -> Library:
 
 
 class ScanningError(RuntimeError):
-    """Another scan of this library is at work."""
+    """Another scan of this library is running."""
 
 
 @contextmanager
 def only_scan(files: LocalFiles) -> Iterator[None]:
-    """See that no other scan is at work here while the block is: it would hear the same files.
+    """Ensure that no other scan runs here during the block: it would analyse the same files.
 
     Raises:
-        ScanningError: Another is.
+        ScanningError: Another scan runs.
         OSError: The data folder cannot be written.
     """
     with files.scan_lock_path.open("a+", encoding="utf-8") as file:
         file.seek(0)
-        if not take_lock(file):  # ends with its process, however that ends
+        if not take_lock(file):  # released when its process ends, however that happens
             raise ScanningError(
                 f"another scan of this library is at work (process {file.read() or 'unknown'}); "
                 "wait for its end, or end it: what it has done is kept"
@@ -70,16 +70,16 @@ def only_scan(files: LocalFiles) -> Iterator[None]:
 
 @contextmanager
 def maintained(library: Library) -> Iterator[None]:
-    """Keep a library small while the block runs, as a service does with its own.
+    """Keep a library compact while the block runs, as a service does with its own.
 
-    Nobody else may use the object meanwhile.
+    Nothing else may use the object meanwhile.
     """
     ended = Event()
 
     def maintain() -> None:
         while True:
             try:
-                with library.turn():  # what a scan writes meanwhile would undo it
+                with library.turn():  # writes of a scan at the same time would undo it
                     library.maintain()
             except Exception as error:  # noqa: BLE001  the next round tries again
                 logger.warning("library: %s: %s", type(error).__name__, error)

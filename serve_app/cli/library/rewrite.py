@@ -1,4 +1,4 @@
-"""Changes the tags of a file: whole or not at all, and never its audio.
+"""Changes the tags of a file: completely or not at all, and never its audio.
 
 Invariant: the file is replaced in one step by a copy whose audio packets are the same, bit for bit,
 or it stays as it was.
@@ -21,7 +21,7 @@ from serve_app.services.scan.facts import Stamp
 STAGED = ".afa-tag-"
 LIMITS = DecodeLimits(max_seconds=4 * 3600.0)
 Changes = dict[Tag, tuple[str | None, str]]
-"""What is there and what is to be; what is so already is left out."""
+"""Present and wanted values; tags that already have the wanted value are left out."""
 
 
 class TaggingError(Exception):
@@ -29,7 +29,7 @@ class TaggingError(Exception):
 
 
 def changes_of(path: Path, values: Mapping[Tag, str]) -> Changes:
-    """Compare a file's tags with what they shall be.
+    """Compare a file's tags with the wanted values.
 
     Raises:
         UnwritableTagsError: Its format has no tags that are known here.
@@ -45,15 +45,15 @@ def write_tags(
     """Write tags into a file.
 
     Args:
-        path: The file; where it is a link, what it leads to is replaced.
+        path: The file; if it is a link, the file that it leads to is replaced.
         values: What to write; other tags stay.
-        audio_sha256: Of the audio that the values are of; None where nobody knows.
-        keep_time: Whether the time of change stays, too.
+        audio_sha256: Digest of the audio that the values belong to; None if unknown.
+        keep_time: Whether the modification time stays too.
 
     Raises:
-        TaggingError: It is read-only, holds other audio, or its audio would not stay the same.
+        TaggingError: It is read-only, has other audio, or its audio would not stay the same.
         UnwritableTagsError: Its tags cannot be changed.
-        AudioError: It is no audio.
+        AudioError: It is not audio.
         OSError: It cannot be read or written.
     """
     path = path.resolve(strict=True)
@@ -68,7 +68,7 @@ def write_tags(
         open_tags(staged).write(values)
         if digest_packets(staged, LIMITS) != digest:
             raise TaggingError("its audio would have changed; nothing was written")
-        shutil.copystat(path, staged)  # also what file managers and access lists keep beside it
+        shutil.copystat(path, staged)  # including attributes of file managers and access lists
         _keep_owner(staged, before)
         if not keep_time:
             os.utime(staged)
@@ -81,10 +81,10 @@ def write_tags(
 
 @contextmanager
 def _new_beside(path: Path) -> Iterator[Path]:
-    """Yield an empty file that nobody else has, under a short name with the ending of another.
+    """Yield a new empty file next to another, with a short unique name and the same extension.
 
-    By the ending mutagen tells formats. What a run that was killed left there goes; whoever runs
-    has a lock on its own.
+    mutagen tells formats by the extension. Files left by killed runs are removed; a live run has a
+    lock on its file.
     """
     for left in path.parent.glob(f"{STAGED}*"):
         with suppress(OSError), left.open("rb") as file:

@@ -52,7 +52,7 @@ STOPPED = "stopped; what is done is kept, and the same command goes on from ther
 LOOK_EVERY_S = 10.0
 
 NO_NEWS = {Outcome.UNCHANGED, Outcome.FAILED}
-"""What a file may be from one look to the next; whoever watches was told of it before."""
+"""Outcomes that --watch does not report again: they were shown before."""
 
 Listed = list[tuple[Place, list[Found | Trouble]]]
 
@@ -109,7 +109,7 @@ def scan(
     if watch and forget:
         fail("--forget is for one scan: while one watches, a disk may go away and come back")
     every_s = LOOK_EVERY_S if every is None else every
-    profile_of(config)  # a wrong one is told once, not by each worker
+    profile_of(config)  # a wrong one is reported once, not by each worker
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     with told(ValueError):
@@ -117,7 +117,7 @@ def scan(
         places = [place_of(source) for source in expanded(sources)]
     with told(OSError):
         make_private(files.data_dir)
-    os.umask(0o077)  # what is made from here on lies in the data folder
+    os.umask(0o077)  # new files from here on are in the data folder
     library = opened(settings, files)
     if dry_run:
         foretell(library, listed(places), forget=forget)
@@ -148,7 +148,7 @@ def scan(
             async with engine() as engine_of_run:
                 found = listed(places)
                 report = await session.look(engine_of_run, found)
-                first.close()  # between looks of one that watches, others may scan
+                first.close()  # between two checks of --watch, others may scan
                 while watch:
                     await asyncio.sleep(every_s)
                     with suppress(ScanningError), only_scan(files):
@@ -174,7 +174,7 @@ def scan(
 
 
 class Session:
-    """One scan after the other of the same places."""
+    """Repeated scans of the same places."""
 
     def __init__(
         self,
@@ -197,14 +197,14 @@ class Session:
         *,
         is_quiet: bool = False,
     ) -> ScanReport:
-        """Take up what was listed and is whole, under a bar; tell what came of it."""
+        """Add the listed files that are complete, with a progress bar; return the outcome."""
         total = len({one.location for _, of_place in found for one in of_place})
         begun_s = time.monotonic()
         n_of: Counter[Outcome] = Counter()
         with shown("scanning", total, is_quiet=is_quiet) as show:
 
             def tell(location: str, outcome: Outcome) -> None:
-                del location  # troubles are told at the end, the rest is a number
+                del location  # problems are reported at the end, the rest is only counted
                 n_of[outcome] += 1
                 n_done = n_of.total()
                 n_analysed = n_of[Outcome.ADDED] + n_of[Outcome.ANALYSED]
@@ -240,10 +240,10 @@ class Session:
 
 
 def place_of(source: str) -> Place:
-    """Tell what kind of place an argument names.
+    """Return the kind of place that an argument names.
 
     Raises:
-        ValueError: An address of a bucket that is none, or of anything else.
+        ValueError: It is an invalid bucket address, or another kind of address.
     """
     if source.startswith("s3://"):
         return Bucket(source)
@@ -256,12 +256,12 @@ def place_of(source: str) -> Place:
 
 
 def listed(places: Sequence[Place]) -> Listed:
-    """List all files, so that what is left to do is known."""
+    """List all files first, so that the amount of work is known."""
     return [(place, list(place.find())) for place in places]
 
 
 def being_written(found: Listed, before: Listed, every_s: float) -> set[str]:
-    """Return the locations of files that may be incomplete: changed lately, since the last look."""
+    """Return locations of files that may be incomplete: changed recently, and since last time."""
     seen = {one for _, of_place in before for one in of_place}
     of_late_ns = time.time_ns() - int(every_s * 1e9)
     return {
@@ -273,7 +273,7 @@ def being_written(found: Listed, before: Listed, every_s: float) -> set[str]:
 
 
 def foretell(library: Library, found: Listed, *, forget: bool) -> None:
-    """Tell what a scan would look at, by size and time of change, and what is gone."""
+    """Print what a scan would analyse, by size and modification time, and what is gone."""
     troubles = [one for _, of_place in found for one in of_place if isinstance(one, Trouble)]
     news = 0
     for one in (one for _, of_place in found for one in of_place):
@@ -306,13 +306,13 @@ def foretell(library: Library, found: Listed, *, forget: bool) -> None:
 
 
 def is_known(library: Library, found: Found) -> bool:
-    """Whether the library has the file as it was listed."""
+    """Return whether the library has the file as it was listed."""
     files = [
         file
         for track in library.of_term(location_term(found.location), OPERATOR)
         for file in track.files
         if file.location == found.location
     ]
-    # What gave way to another recording is kept as missing, beside it.
+    # A file that another recording replaced is kept as missing, next to the new one.
     there = [file for file in files if file.missing_since is None] or files
     return any(is_as_listed(file, found) for file in there)

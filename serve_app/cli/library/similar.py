@@ -60,7 +60,7 @@ def similar(
 
 
 def seed_of(library: Library, what: str, config: Path | None) -> LibraryTrack:
-    """Return the library's track of an id or a file, else what is heard in the file."""
+    """Return the library's track with an id or file, otherwise the analysis of the file."""
     path = Path(what)
     if path.is_file():
         one = listed(path)
@@ -83,7 +83,7 @@ def heard_in(path: Path, config: Path | None) -> LibraryTrack:
 
 
 def named(library: Library, what: str) -> LibraryTrack:
-    """Return the library's track of an id."""
+    """Return the library's track with an id."""
     hits = []
     with suppress(InvalidTrackIdError):
         track_id = parse_track_id(what)
@@ -96,7 +96,7 @@ def named(library: Library, what: str) -> LibraryTrack:
 
 
 def record_of(one: Similar) -> dict[str, Any]:
-    """Return what is told of a track, as `GET /v1/similar/{id}` does."""
+    """Return a track's record, as `GET /v1/similar/{id}` does."""
     return {
         "track": track_body(one.track).model_dump(mode="json"),
         "files": [file.location for file in one.track.files],
@@ -108,7 +108,7 @@ def record_of(one: Similar) -> dict[str, Any]:
 
 
 def table_of(found: list[Similar]) -> Table:
-    """Draw the tracks and why they are there."""
+    """Lay out the tracks and the reasons for them."""
     table = Table("track", "BPM", "key", "why", "distance")
     for one in found:
         body = track_body(one.track)

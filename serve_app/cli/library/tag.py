@@ -80,7 +80,7 @@ def tag(
 
 
 class Tagger:
-    """Tags one file after the other and counts what came of it."""
+    """Tags one file after another and counts the outcomes."""
 
     def __init__(self, wish: Wish, *, dry_run: bool, keep_time: bool) -> None:
         self._wish, self._dry_run, self._keep_time = wish, dry_run, keep_time
@@ -120,6 +120,6 @@ class Tagger:
             self._table.add_row(path.name, name.value, before or "none", after)
 
     def fail(self, file: object, message: str) -> None:
-        """Tell of a file that stays as it is."""
+        """Report a file that stays as it is."""
         self.n_failed += 1
         tell_of(file, message)

@@ -1,7 +1,7 @@
-"""How ID3, Vorbis comments, APEv2, ASF and MP4 keep the values.
+"""How ID3, Vorbis comments, APEv2, ASF and MP4 store the values.
 
-The only module that imports mutagen, which is GPL-2.0-or-later and so no dependency of afa, only
-of the extra ``tag``.
+The only module that imports mutagen, which is GPL-2.0-or-later and therefore not a dependency of
+afa, only of the extra ``tag``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ _VORBIS = {
     Tag.PEAK: "REPLAYGAIN_TRACK_PEAK",
     Tag.COMMENT: "COMMENT",
 }
-# RFC 7845 forbids the others in Opus.
+# RFC 7845 does not allow the others in Opus.
 _OPUS = {Tag.GAIN: None, Tag.PEAK: None, Tag.R128_GAIN: "R128_TRACK_GAIN"}
 _ASF = {
     Tag.BPM: "WM/BeatsPerMinute",
@@ -78,14 +78,14 @@ class TaggedFile(Protocol):
         ...
 
     def has(self, tag: Tag) -> bool:
-        """Whether the format keeps this value."""
+        """Return whether the format stores this value."""
         ...
 
     def write(self, values: Mapping[Tag, str]) -> None:
         """Set values and save the file.
 
         Raises:
-            UnwritableTagsError: It is damaged, or one of its other tags cannot be written again.
+            UnwritableTagsError: It is damaged, or one of its other tags cannot be rewritten.
             OSError: It cannot be written.
         """
         ...
@@ -93,17 +93,17 @@ class TaggedFile(Protocol):
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Say what is wrong with a file that mutagen cannot read or write."""
+    """Report what is wrong with a file that mutagen cannot read or write."""
     import mutagen
 
     try:
         yield
     except mutagen.MutagenError as error:
         cause = error.__context__
-        if isinstance(cause, OSError) and cause.errno is not None:  # none: the file is too short
+        if isinstance(cause, OSError) and cause.errno is not None:  # without: the file is too short
             raise cause from None
         raise UnwritableTagsError(_DAMAGED) from error
-    except UnicodeEncodeError as error:  # of a year, which mutagen writes in ASCII alone
+    except UnicodeEncodeError as error:  # from a year, which mutagen writes only in ASCII
         raise UnwritableTagsError(_YEAR) from error
 
 
@@ -111,7 +111,7 @@ def open_tags(path: Path) -> TaggedFile:
     """Open the tags of a file.
 
     Raises:
-        UnwritableTagsError: Of another format, or damaged.
+        UnwritableTagsError: It has another format, or is damaged.
         OSError: It cannot be read.
     """
     import mutagen
@@ -126,19 +126,19 @@ def open_tags(path: Path) -> TaggedFile:
     from mutagen.oggopus import OggOpus
     from mutagen.trueaudio import TrueAudio
 
-    with path.open("rb") as opened:  # mutagen tells of no error of the system
+    with path.open("rb") as opened:  # mutagen reports no system errors
         if opened.read(4) in (b"RF64", b"BW64"):
             raise UnwritableTagsError(_RF64)
     with _told():
         file = mutagen.File(path)
-        # mutagen has no tags for the first two. FFmpeg takes the third's tag for audio, and reads
-        # one of two kinds of the fourth's.
+        # mutagen has no tags for the first two. FFmpeg takes the tag of the third for audio, and
+        # reads only one of two kinds in the fourth.
         if file is None or isinstance(file, AAC | AC3 | MonkeysAudio | TrueAudio):
             raise UnwritableTagsError(_OTHER_FORMAT)
         if file.tags is None:
-            file.add_tags()  # some formats have none
+            file.add_tags()  # some formats have no tags yet
         elif isinstance(file.tags, ID3) and file.tags.version >= _ID3V23:
-            file.load(path, translate=False)  # translated, odd years and old frames are lost
+            file.load(path, translate=False)  # translation would lose odd years and old frames
     if isinstance(file, MP4):
         return _Mp4File(file)
     if isinstance(file.tags, ID3):
@@ -151,7 +151,7 @@ def open_tags(path: Path) -> TaggedFile:
 
 
 def _ape_beside(path: Path) -> Any:
-    """Return an MP3's sound APEv2 tag, as mp3gain writes one beside ID3; without it, None."""
+    """Return an MP3's intact APEv2 tag, which mp3gain writes next to ID3; None without one."""
     from mutagen.apev2 import APEv2, error
 
     try:
@@ -161,7 +161,7 @@ def _ape_beside(path: Path) -> Any:
 
 
 def _spellings(tags: Any, key: str) -> list[str]:
-    """Keys that differ in case alone: readers take either."""
+    """Return keys that differ only in case: readers accept either."""
     return [one for one in tags if one.lower() == key.lower()]
 
 
@@ -207,7 +207,7 @@ class _Id3File:
                 self._ape.save()
 
     def _add_names(self, year: str) -> None:
-        """Repeat RIFF's, AIFF's and APEv2's names: beside ID3, players do not look at those."""
+        """Copy the names of RIFF, AIFF or APEv2 tags: with ID3 present, players ignore those."""
         from mutagen.id3 import Encoding, Frames
 
         said = read_tags(self._path).fields
@@ -263,7 +263,7 @@ class _Mp4File:
             return next(map(str, tags.get(_MP4[tag], [])), None)
         keys = _spellings(tags, _ITUNES + _OWN_MP4[tag])
         texts = [bytes(one).decode("utf-8", "replace") for key in keys for one in tags[key][:1]]
-        if tag is Tag.BPM:  # many programs know and change the whole number alone
+        if tag is Tag.BPM:  # many programs read and change only the whole number
             whole = {_whole(text) for text in texts}
             texts += [text for text in map(str, tags.get("tmpo", [])) if text not in whole]
         return _joined(texts)

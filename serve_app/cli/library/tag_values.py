@@ -14,7 +14,7 @@ R128_LUFS = -23.0
 
 
 class Field(StrEnum):
-    """What can be written."""
+    """Fields that can be written."""
 
     BPM = "bpm"
     KEY = "key"
@@ -40,14 +40,14 @@ class Tag(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user wants written, and how keys."""
+    """What the user wants written, and in which key format."""
 
     fields: Collection[Field]
     key_format: KeyFormat
 
 
 def values_of(heard: TrackFeatures, wish: Wish) -> dict[Tag, str]:
-    """Return the values of a track; what is not known of it is left as it is."""
+    """Return the values for a track; tags for what is unknown stay as they are."""
     key = key_name(heard.key, heard.mode, wish.key_format)
     energy = str(max(1, round(10 * heard.energy)))
     gain_db = REPLAYGAIN_LUFS - heard.loudness_lufs

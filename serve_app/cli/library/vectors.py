@@ -1,4 +1,4 @@
-"""`afa models embed`: vectors of a further model, beside those that the library has."""
+"""`afa models embed`: vectors of another model, in addition to the library's."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,7 +58,7 @@ def embed(
                         errors.print(str(outcome), highlight=False)
                         continue
                     vector = outcome[1].vector
-                    if any(vector):  # silence has none
+                    if any(vector):  # silence has no embedding
                         made = Embedded(model_id, vector)
                         waiting.append(Edit(todo[path], where_there(kept), embedded=made))
                     if len(waiting) == WRITTEN_TOGETHER:
@@ -74,12 +74,12 @@ def embed(
 
 
 def step_of(model_id: str, settings: Settings, device: "torch.device") -> "EmbeddingStep":
-    """Load one embedding, and try it.
+    """Load one embedding model and try it.
 
     Raises:
-        CardError: It is not known, not allowed, or no embedding.
+        CardError: It is not known, not allowed, or not an embedding.
         CheckpointError: It is not on this machine, or not what its card says.
-        DeviceFaultError: The device is broken, or too small for it.
+        DeviceFaultError: The device is broken, or has too little memory.
         MachineError: Likewise.
     """
     from afa.cards import known_cards

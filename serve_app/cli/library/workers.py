@@ -1,4 +1,4 @@
-"""How a scan without a service analyses: in processes of its own."""
+"""Analysis in separate processes, for a scan without a service."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class WorkersEngine:
-    """Analyses in processes of its own, which end with this one, however it ends."""
+    """Analyses in separate processes, which end with this one, however it ends."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WorkersEngine:
         *,
         is_partial: bool,
     ) -> None:
-        """Start processes; a file's tempo lies in the range ``within``, if there is one."""
+        """Start processes; a file's tempo must be in the range ``within``, if there is one."""
         self.n_at_once = n_workers
         self._work = partial(_hear, within)
         self._loading = (0, config, is_partial)
@@ -48,11 +48,11 @@ class WorkersEngine:
         return Hearing(from_json(record), chromaprint, landmarks)
 
     async def run(self, work: Callable[[Path], T], path: Path) -> T:
-        """Have a worker do something with a file.
+        """Let a worker do something with a file.
 
         Raises:
-            InternalError: The worker ended meanwhile, and there is a new one; or its device has too
-                little memory.
+            InternalError: The worker ended meanwhile, and a new one has started; or its device has
+                too little memory.
             MachineError: Its device broke.
         """
         pool = self._pool
@@ -74,7 +74,7 @@ class WorkersEngine:
             raise InternalError("the device has no memory for it; scan again") from error
 
     def close(self) -> None:
-        """End the workers, without waiting for what they do."""
+        """End the workers, without waiting for their work."""
         end_pool(self._pool)
 
 

@@ -1,1 +1,1 @@
-"""`afa mcp`: the tools, who answers them, and how."""
+"""`afa mcp`: the tools, their backends, and their answers."""

@@ -1,4 +1,4 @@
-"""What the tools answer: what an agent reads and goes on with, without long rows of numbers."""
+"""The tools' answers: what an agent needs to continue, without long rows of numbers."""
 
 from pydantic import BaseModel, Field
 
@@ -102,7 +102,7 @@ def looked_up(body: Features) -> LookedUp:
 
 
 def analysed(body: ExtendedFeatures) -> Analysed:
-    """Answer with what was heard in a file."""
+    """Answer with what was found in a file."""
     return Analysed(
         **looked_up(body).model_dump(),
         tempo_confidence=body.tempo_confidence,

@@ -1,4 +1,4 @@
-"""Tools answered in this process, where no service runs."""
+"""Tools that this process answers, if no service runs."""
 
 import asyncio
 from functools import cached_property
@@ -35,7 +35,7 @@ class HereBackend:
         return Analyzer()
 
     async def analyse(self, path: Path) -> ExtendedFeatures:
-        """Analyse a file; the first time the checkpoints are loaded."""
+        """Analyse a file; the first call loads the checkpoints."""
 
         def hear() -> ExtendedFeatures:
             heard, tags = self._analyzer.analyze(path), read_tags(path)
@@ -69,7 +69,7 @@ class HereBackend:
         return await asyncio.to_thread(search)
 
     async def identify(self, path: Path) -> Identified:
-        """Tell which track of the own index a recording is."""
+        """Return which track of this installation's index a recording is."""
         found = await asyncio.to_thread(
             lambda: OwnIndex(self._files, self._library).best_match(path)
         )
@@ -96,10 +96,10 @@ class HereBackend:
 
 
 def analysed(track: LibraryTrack | None, name: str) -> LibraryTrack:
-    """Return a track that is there with its analysis.
+    """Return the track if it exists and has an analysis.
 
     Raises:
-        UnansweredError: It is not.
+        UnansweredError: It does not exist, or has none.
     """
     if track is None:
         raise UnansweredError(
@@ -112,7 +112,7 @@ def analysed(track: LibraryTrack | None, name: str) -> LibraryTrack:
 
 
 def features_of(track: LibraryTrack) -> Features:
-    """Return the features of a track that is analysed."""
+    """Return the features of an analysed track."""
     if track.analysis is None:
         raise UnansweredError(track.track_id)
     return to_canonical(track.analysis.features, track.identity.artist, track.identity.title)

@@ -1,4 +1,4 @@
-"""The tools of `afa mcp`, whoever answers them."""
+"""The tools of `afa mcp`, for any backend."""
 
 import stat
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ INSTRUCTIONS = (
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
 PITCH_RANGE = 0.06
-"""Of tempo: what the pitch faders of decks have at their usual setting."""
+"""Part of the tempo that decks' pitch faders cover at their usual setting."""
 
 EXPECTED = (
     *(AfaError, LibraryAfaError, AudioError, DecoderUnavailableError),
@@ -58,7 +58,7 @@ Count = Annotated[int, Field(ge=1, le=100, description="How many tracks at most.
 
 
 class Backend(Protocol):
-    """Who answers: the service that runs here, or this process."""
+    """What answers: the service that runs here, or this process."""
 
     async def analyse(self, path: Path) -> ExtendedFeatures:
         """Analyse a file."""
@@ -77,7 +77,7 @@ class Backend(Protocol):
         ...
 
     async def identify(self, path: Path) -> answers.Identified:
-        """Tell who a recording is."""
+        """Return which track a recording is."""
         ...
 
     async def search(self, query: TrackQuery, limit: int) -> list[LibraryTrackBody]:
@@ -152,7 +152,7 @@ class Tools:
 
 
 class StrictServer(MCPServer):
-    """A server that refuses what a tool does not take; the SDK's own passes it over."""
+    """A server that refuses arguments that a tool does not have; the SDK's server ignores them."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context | None = None
@@ -160,7 +160,7 @@ class StrictServer(MCPServer):
         """See `MCPServer`.
 
         Raises:
-            ToolError: Also where an argument is none of the tool's.
+            ToolError: Also if the tool does not have an argument.
         """
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
         taken = schemas.get(name, {}).get("properties", arguments)
@@ -184,7 +184,7 @@ def build(backend: Backend) -> MCPServer:
 
 
 def saying(answer: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Have a tool tell the agent what it is expected to fail with, and nothing else."""
+    """Let a tool report only its expected errors to the agent."""
 
     @wraps(answer)
     async def answer_or_say(*said: P.args, **named: P.kwargs) -> T:
@@ -200,14 +200,14 @@ def saying(answer: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 def file_at(path: str) -> Path:
-    """Return the file of a path.
+    """Return the file at a path.
 
     Raises:
-        UnansweredError: There is none.
-        OSError: It cannot be looked at.
+        UnansweredError: There is no file.
+        OSError: It cannot be accessed.
     """
     file = Path(path)
-    with suppress(RuntimeError):  # a home of nobody
+    with suppress(RuntimeError):  # the user has no home
         file = file.expanduser()
     is_file = False
     with suppress(FileNotFoundError, NotADirectoryError):

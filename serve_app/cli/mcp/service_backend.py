@@ -1,4 +1,4 @@
-"""Tools answered by the service, over its HTTP API."""
+"""Tools that the service answers, over its HTTP API."""
 
 import asyncio
 from pathlib import Path
@@ -51,7 +51,7 @@ class ServiceBackend:
         return SimilarList(**await self._ask("GET", path, params=params)).items
 
     async def identify(self, path: Path) -> Identified:
-        """Tell who a recording is."""
+        """Return which track a recording is."""
         found = Identification(**await self._send("/v1/identify", path))
         return Identified(**found.model_dump(include=set(Identified.model_fields)))
 
@@ -70,7 +70,7 @@ class ServiceBackend:
 
     async def _send(self, route: str, path: Path, **sent: Any) -> dict[str, Any]:
         audio = await asyncio.to_thread(path.read_bytes)
-        # So named, what is no audio is refused for what it is, not for how it came.
+        # With this type, a file that is not audio is refused for that, not for its Content-Type.
         return await self._ask("POST", route, content=audio, headers=BYTES, **sent)
 
     async def _ask(self, method: str, path: str, **sent: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Networks of one's own: the template, and the commands that write and check it."""
+"""Your own networks: the template, and the commands that write and check it."""

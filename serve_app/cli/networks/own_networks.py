@@ -1,4 +1,4 @@
-"""`afa models new` and `check`: a network of one's own, from a template to a card that holds."""
+"""`afa models new` and `check`: your own network, from a template to a checked card."""
 
 import keyword
 import os
@@ -91,7 +91,7 @@ def check_command(
     from models.checkpoints.cache import CheckpointError
 
     settings = Settings()
-    # A module that lies here is found as it is by `python -m`.
+    # A module in this folder is found, as by `python -m`.
     sys.path.insert(0, os.getcwd())
     with told(CardError, CheckpointError, MachineError):
         cards = named_cards(card, settings.resolved_model_dir())
@@ -104,7 +104,7 @@ def named_cards(card: str, model_dir: Path) -> list[ModelCard]:
     """Return the card of a model id, or all cards of a file.
 
     Raises:
-        CardError: There is none, or one is malformed.
+        CardError: There is no card, or one is malformed.
     """
     if card.endswith((".yaml", ".yml")):
         if not Path(card).is_file():
@@ -118,13 +118,13 @@ def named_cards(card: str, model_dir: Path) -> list[ModelCard]:
 
 
 def report(card: ModelCard, settings: Settings) -> int:
-    """Check one card, print what is found, and count the faults.
+    """Check one card, print what is found, and return the number of faults.
 
-    What is not in the model folder, as it is in the card, is fetched for the check alone.
+    Files that the model folder lacks, or has differently, are fetched only for the check.
 
     Raises:
-        CheckpointError: It cannot be had.
-        MachineError: The device that is set is not here.
+        CheckpointError: The checkpoint cannot be obtained.
+        MachineError: The device in the settings does not exist here.
     """
     from afa.device import device_here
     from models.checkpoints.cache import CheckpointError, pull, verify

@@ -1,7 +1,7 @@
 """One rule for commands on many files.
 
-Each is shown. A bad one is a line on standard error that names it, the others go on,
-and the exit status is 1 in the end.
+Each result is shown. A bad file gets a line on standard error with its name, the others go on,
+and the exit status is then 1.
 """
 
 import sys
@@ -24,7 +24,7 @@ Show = Callable[[str, R | Failure], None]
 
 
 class EachFile(Generic[R]):
-    """Shows one file after the other; what failed is told on standard error."""
+    """Shows one file after another; failures are reported on standard error."""
 
     def __init__(self, show: Show[R], advance: Callable[[], None]) -> None:
         self.n_failed = 0
@@ -40,7 +40,7 @@ class EachFile(Generic[R]):
         self._advance()
 
     def absent(self, trouble: Trouble) -> None:
-        """Tell of what could not be found or listed."""
+        """Report what could not be found or listed."""
         self._fail(trouble.location, Failure("unreadable", trouble.message))
         self._advance()
 
@@ -52,12 +52,12 @@ class EachFile(Generic[R]):
 
 @contextmanager
 def each_file(n_files: int, show: Show[R], *, is_shown_here: bool = True) -> Iterator[EachFile[R]]:
-    """Go through files under a bar of progress, and exit with status 1 in the end if one failed.
+    """Go through files with a progress bar, and exit with status 1 at the end if one failed.
 
-    The bar is on standard error, and only where that is a terminal which the results do not go to.
+    The bar is on standard error, and only if that is a terminal that the results do not go to.
 
     Args:
-        n_files: How many there are.
+        n_files: Number of files.
         show: What is done with each.
         is_shown_here: Whether that writes to standard output.
     """

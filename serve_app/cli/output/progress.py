@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal, elsewhere a line every minute."""
+"""Progress of long work: a bar on a terminal, otherwise a line every minute."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,21 +16,21 @@ from rich.progress import (
 from serve_app.cli.environment import errors
 
 LINE_S = 60.0
-"""Between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 
 @contextmanager
 def shown(
     title: str, total: int, *, is_quiet: bool = False
 ) -> Iterator[Callable[[int, int, int, str], None]]:
-    """Yield what shows progress, with the rate of the files that were analysed and the time left.
+    """Yield what shows progress, with the rate of analysed files and the time left.
 
-    It takes how many files are done, how many of them were not passed over, by which the time that
-    is left is told, how many of those were analysed, and what else to tell.
+    It takes how many files are done, how many of them were not skipped (which gives the time
+    left), how many of those were analysed, and what else to show.
 
     Args:
-        title: What is done.
-        total: Files.
+        title: What is being done.
+        total: Number of files.
         is_quiet: Show nothing.
     """
     begun_s = shown_s = time.monotonic()
@@ -63,9 +63,9 @@ def shown(
 
 @contextmanager
 def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Yield what shows one step after the other, with its rate and the time left.
+    """Yield what shows one step after another, with its rate and the time left.
 
-    It takes the step, how much of it is done, and how much there is, where that is known.
+    It takes the step, how much of it is done, and how much there is, if that is known.
     """
     title, begun_s, begun_at = "", 0.0, 0
     shown_s = time.monotonic()
@@ -86,7 +86,7 @@ def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
             now_s = time.monotonic()
             if step != title:
                 title, begun_s, begun_at = step, now_s, done
-                bar.remove_task(task)  # a task that has a total keeps it
+                bar.remove_task(task)  # a task with a total keeps it
                 task = bar.add_task(step, total=total)
             bar.update(task, completed=done, total=total)
             if errors.is_terminal or now_s - shown_s < LINE_S:

@@ -14,15 +14,15 @@ from serve_app.services.failure import Failure
 R = TypeVar("R")
 
 STRONG = 0.6
-"""From this score on a tag stands in a table."""
+"""Score from which a tag is shown in a table."""
 
 
 def json_lines(record_of: Callable[[R], dict[str, Any]], output: IO[str] | None = None) -> Show[R]:
-    """Write a line for each file, whole and at once; one that failed has its error.
+    """Write a whole line for each file at once; a failed one has its error.
 
     Args:
-        record_of: Gives the record of a result, less the file's name.
-        output: Where to; None is standard output.
+        record_of: Returns the record of a result, without the file's name.
+        output: Where to write; None means standard output.
     """
 
     def show(file: str, result: R | Failure) -> None:
@@ -38,7 +38,7 @@ def json_lines(record_of: Callable[[R], dict[str, Any]], output: IO[str] | None 
 
 
 def csv_rows(record_of: Callable[[R], dict[str, Any]], output: IO[str]) -> Show[R]:
-    """Write a row for each file that did not fail, below a head: what fits into a cell."""
+    """Write a header, and a row for each file that did not fail, with what fits into cells."""
     writer: csv.DictWriter[str] | None = None
 
     def show(file: str, result: R | Failure) -> None:

@@ -1,1 +1,1 @@
-"""`afa train`: the networks of afa's own, a module each."""
+"""`afa train`: training of afa's own networks, one module each."""

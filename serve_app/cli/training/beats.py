@@ -92,7 +92,7 @@ def beats(
 
 @contextmanager
 def _bar(text: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar; the function given tells (done, total, remark)."""
+    """Show a bar; the function that is yielded takes (done, total, remark)."""
     columns = (*Progress.get_default_columns()[:2], TaskProgressColumn(), TimeRemainingColumn())
     remarks = TextColumn("{task.fields[remark]}")
     with Progress(*columns, remarks, console=console, transient=True) as progress:

@@ -69,7 +69,7 @@ def chords(
 
 
 def _taught(music: Sequence[str], folder: Path) -> list["TaughtRecording"]:
-    """Hear the recordings with the teacher, unless they have been."""
+    """Analyse the recordings with the teacher, unless that is already done."""
     from pipelines.training.chords.recordings import ChordEar, TaughtRecording
     from pipelines.training.chords.teacher import teacher_id
 

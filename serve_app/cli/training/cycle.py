@@ -1,4 +1,4 @@
-"""What the commands of `afa train` share: options, a render, and a training in memory."""
+"""What the commands of `afa train` share: options, rendering, and training in memory."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +48,7 @@ Music = Annotated[
 
 
 def in_a_folder(target: Path | None) -> Path | None:
-    """Refuse weights that could not be written, before any work is done; make their folder."""
+    """Refuse a file for weights that cannot be written, before any work; make its folder."""
     if target is not None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ Target = Annotated[
 
 
 def described(config: Path | None, table: str) -> Any:
-    """Read the run's description; of those that come with afa where none is given."""
+    """Read the run's description, or afa's own if none is given."""
     if config is None:
         return load_table(table)
     with told(OSError, ValueError, yaml.YAMLError):
@@ -74,7 +74,7 @@ def described(config: Path | None, table: str) -> Any:
 
 
 def work_folder(network: str) -> Path:
-    """Return where a network's clips and weights lie if nobody says otherwise."""
+    """Return the default folder for a network's clips and weights."""
     return Path.home() / ".cache" / "afa" / "training" / network
 
 
@@ -87,7 +87,7 @@ def train(
     threads: int,
     fit: Fit,
 ) -> None:
-    """Run the parts that are asked for; a rendering that was stopped goes on where it was."""
+    """Run the requested parts; a rendering that was stopped continues where it was."""
     # Before numpy starts its own threads.
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     from pipelines.training.cycle import parse_run, split_clips
@@ -115,7 +115,7 @@ def train(
 
 @contextmanager
 def training_bar(steps: int) -> Iterator[Callable[[int, float], None]]:
-    """Show a bar, which is told of each step and its loss."""
+    """Show a bar; the function that is yielded takes each step and its loss."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("training", total=steps)
         yield lambda step, loss: progress.update(

@@ -1,4 +1,4 @@
-"""`afa train embedding`: fetch music, hear it and learn the projection of afa's own embedding."""
+"""`afa train embedding`: fetch and analyse music, and learn the projection of the embedding."""
 
 import os
 from enum import StrEnum
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MODEL = "afa-embed-1"
 _WORK = work_folder("embedding")
-_WINDOWS = 2  # of a stretch and network
+_WINDOWS = 2  # per stretch and network
 
 
 class Part(StrEnum):

@@ -66,7 +66,7 @@ def key(
 
 
 def _heard(music: Sequence[str], folder: Path) -> list["HeardRecording"]:
-    """Hear the recordings with the networks of this installation, unless they have been."""
+    """Analyse the recordings with this installation's networks, unless that is already done."""
     from models.checkpoints.cards import choose_cards, parse_cards
     from pipelines.training.key.recordings import HeardRecording, KeyEar
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def existing(sources: list[str] | None) -> list[str] | None:
-    """Refuse a folder that is not there, before any work is done for it."""
+    """Refuse a folder that does not exist, before any work is done."""
     for source in sources or []:
         if source != STANDARD_INPUT and not glob.has_magic(source) and not Path(source).exists():
             fail(f"there is no folder {source}")
@@ -24,7 +24,7 @@ def existing(sources: list[str] | None) -> list[str] | None:
 
 
 def with_audio(sources: list[str] | None) -> list[str] | None:
-    """Refuse likewise a folder that holds no audio."""
+    """Likewise refuse a folder without audio."""
     for source in existing(sources) or []:
         if Path(source).is_dir() and all(isinstance(one, Trouble) for one in files_below(source)):
             fail(f"there is no audio in {source}")
@@ -32,7 +32,7 @@ def with_audio(sources: list[str] | None) -> list[str] | None:
 
 
 def read_music(sources: Sequence[str], folder: Path, read: "Reader") -> list[Path]:
-    """Keep what is read of all files that are music, and give where it lies, each content once."""
+    """Read all files that are music, once per content; return the paths of the stored results."""
     from pipelines.training.recordings import keep_recording
 
     files = [file for file in audio_files(sources) if not isinstance(file, Trouble)]
@@ -49,7 +49,7 @@ def read_music(sources: Sequence[str], folder: Path, read: "Reader") -> list[Pat
 
 
 def read_recordings(music: Sequence[str], folder: Path, read: "Reader") -> list[Path]:
-    """Do as `read_music` for --music, and end the command where there is none."""
+    """Do as `read_music` for --music, and end the command if there is no music."""
     kept = read_music(music, folder, read)
     if not kept:
         fail("there is nothing to learn from in --music: recordings must last 31 s or more")
