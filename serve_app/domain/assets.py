@@ -25,7 +25,7 @@ class AssetRecord:
 
     @property
     def object_key(self) -> str:
-        """Where its bytes are."""
+        """Object key of the asset's bytes."""
         return asset_object_key(self.owner, self.asset_id)
 
 
@@ -53,15 +53,15 @@ def is_asset_id(text: str) -> bool:
 
 
 def asset_object_key(owner: str, asset_id: str) -> str:
-    """Return the object key of an asset; the owner's name is hex, so that any name is a key."""
+    """Return the object key of an asset; the owner's name is in hex, so any name works."""
     return f"assets/{owner.encode().hex()}/{asset_id}"
 
 
 def parse_object_key(key: str) -> tuple[str, str]:
-    """Return owner and asset id of an asset's object key.
+    """Return the owner and asset id of an asset's object key.
 
     Raises:
-        ValueError: Not such a key.
+        ValueError: It is not the key of an asset.
     """
     prefix, owner, asset_id = key.split("/")
     if prefix != "assets" or not is_asset_id(asset_id):

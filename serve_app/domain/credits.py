@@ -120,7 +120,7 @@ class AuditReport:
 
     @property
     def is_clean(self) -> bool:
-        """Every invariant held."""
+        """Whether every invariant held."""
         return not self.mismatches
 
 

@@ -50,7 +50,7 @@ class Recogniser(Protocol):
 
     @property
     def terms(self) -> ProviderTerms:
-        """How it is turned on and what it may be used for."""
+        """How to turn it on and what it may be used for."""
         ...
 
     @property
@@ -59,11 +59,11 @@ class Recogniser(Protocol):
         ...
 
     def accepts(self, clip: Clip) -> bool:
-        """Whether it is of use for such a recording at all."""
+        """Return whether the service is of any use for such a recording."""
         ...
 
     async def recognise(self, clip: Clip) -> Recognition | None:
-        """The track, or None when the service surely does not know it.
+        """Return the track, or None if the service certainly does not know it.
 
         Raises:
             ProviderSkippedError: It was not asked.
@@ -76,7 +76,7 @@ class SpendCap(Protocol):
     """Keeps the cost of billed calls within the operator's limit, across all replicas."""
 
     async def take(self, provider: str) -> bool:
-        """Book one call; False, and nothing booked, when it would exceed this month's limit."""
+        """Count one call; False, and not counted, if it would exceed this month's limit."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a track is: its identifiers, its names and what a curator vouches for."""
+"""What a track is: its identifiers, its names and what a curator has verified."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -55,19 +55,19 @@ class TrackIdentity:
     library_id: str | None = None
 
     def ids(self) -> Iterator[TrackId]:
-        """Every identifier that is known."""
+        """Yield every known identifier."""
         for platform, value in zip(ID_FIELDS, _all_ids(self), strict=True):
             if value is not None:
                 yield TrackId(platform, value)
 
     def id_of(self, platform: Platform) -> str | None:
-        """The identifier of that platform, if known."""
+        """Return the identifier of a platform, if known."""
         name = ID_FIELDS.get(platform)
         value = getattr(self, name) if name is not None else None
         return value if isinstance(value, str) else None
 
     def said(self) -> list[str]:
-        """Name the fields that say something of the recording."""
+        """Return the names of the fields that say something about the recording."""
         return [
             name
             for name, usual in _DEFAULTS.items()
@@ -75,7 +75,7 @@ class TrackIdentity:
         ]
 
     def filled_from(self, other: "TrackIdentity") -> "TrackIdentity":
-        """A copy whose unknown fields are taken from ``other``; known ones are never replaced.
+        """Return a copy whose unknown fields come from ``other``; known ones are never replaced.
 
         Tempo, key, mode, beats and their verification go together, so that they stay consistent.
         """
@@ -98,7 +98,7 @@ ID_FIELDS = {
     Platform.DEEZER: "deezer_id",
     Platform.YOUTUBE: "youtube_id",
 }
-"""Which field holds which platform's identifier, best hub first."""
+"""The field for each platform's identifier, best hub first."""
 
 _MEASURED = ("tempo", "key", "mode", "beats", "downbeats", "is_verified")
 
@@ -110,28 +110,28 @@ _all_ids = attrgetter(*ID_FIELDS.values())
 
 
 def to_json(identity: TrackIdentity) -> bytes:
-    """The known fields as compact JSON."""
+    """Return the known fields as compact JSON."""
     found = zip(_DEFAULTS.items(), _all_values(identity), strict=True)
     return pydantic_core.to_json({name: value for (name, usual), value in found if value != usual})
 
 
 def from_json(body: bytes) -> TrackIdentity:
-    """The inverse of `to_json`."""
+    """Read what `to_json` wrote."""
     return from_fields(pydantic_core.from_json(body))
 
 
 def from_fields(known: Mapping[str, Any]) -> TrackIdentity:
-    """As `from_json`, of JSON that has been parsed already."""
+    """As `from_json`, for JSON that is already parsed."""
     lists = {name: tuple(known[name]) for name in _LISTS if name in known}
     return TrackIdentity(**{**known, **lists})
 
 
 def fields_of_ids(texts: Sequence[str]) -> dict[str, object]:
-    """Return the fields that hold some identifiers.
+    """Return the fields for these identifiers.
 
     Raises:
-        BadRequestError: One is not an identifier, is of both Apple and Deezer, or of no platform
-            that tracks are known by.
+        BadRequestError: One is not an identifier, may be Apple's or Deezer's, or is of a platform
+            that tracks are not known by.
     """
     known: dict[str, object] = {}
     for text in texts:

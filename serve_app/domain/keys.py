@@ -1,6 +1,6 @@
-"""API keys: their written form, and who a valid one speaks for.
+"""API keys: their written form, and whom a valid one belongs to.
 
-Invariant: a key whose checksum fails is never looked up, so junk costs no round trip.
+Invariant: a key whose checksum fails is never looked up, so garbage costs no round trip.
 """
 
 import binascii
@@ -23,7 +23,7 @@ TEST_NAMESPACE = "test~"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom a valid key speaks for.
+    """Whom a valid key belongs to.
 
     ``owner`` separates data, ``account`` money; both have their own namespace for test keys.
     """
@@ -59,7 +59,7 @@ class KeyInfo:
 
     @property
     def state(self) -> str:
-        """Whether the key works, in a word."""
+        """Whether the key works, in one word."""
         if self.is_revoked:
             return "revoked"
         return "expired" if self.is_expired else "valid"

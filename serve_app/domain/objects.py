@@ -43,4 +43,4 @@ class ObjectInfo:
 
 
 KeepCheck = Callable[[Collection[str]], Awaitable[Collection[str]]]
-"""Answers which of the given keys are still referenced."""
+"""Returns those of the given keys that are still referenced."""

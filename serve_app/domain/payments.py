@@ -64,5 +64,5 @@ class PaymentProvider(Protocol):
         ...
 
     async def look_up(self, intent_id: str) -> PaymentOutcome:
-        """Say what became of an intent; ``NOT_FOUND`` if it never arrived."""
+        """Return the outcome of an intent; ``NOT_FOUND`` if it never arrived."""
         ...

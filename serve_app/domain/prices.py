@@ -28,9 +28,10 @@ class Prices:
     cache_hit_over_allowance: int
 
     def steps(self, price: int) -> list[tuple[int, int]]:
-        """Split the price of a miss, from and to, where a cheaper kind of miss ends.
+        """Split the price of a miss into ranges at the prices of cheaper kinds of miss.
 
-        Who has paid for tempo and key has so paid for the first part of the same track's features.
+        So a customer who has paid for tempo and key has paid the first part of the same track's
+        features.
         """
         misses = (self.key_bpm_miss, self.features_by_id_miss, self.features_by_name_miss)
         ends = sorted(

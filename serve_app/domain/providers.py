@@ -123,7 +123,7 @@ class IdentityProvider(Protocol):
 
     @property
     def platforms(self) -> Sequence[Platform]:
-        """The identifiers that `by_id` understands; the first is the one `search` finds."""
+        """The identifiers that `by_id` understands; `search` finds the first of them."""
         ...
 
     @property
@@ -132,7 +132,7 @@ class IdentityProvider(Protocol):
         ...
 
     async def by_id(self, track_id: TrackId) -> TrackIdentity | None:
-        """The track with that identifier, or None when the provider surely has none.
+        """Return the track with that identifier, or None if the provider certainly has none.
 
         Raises:
             ProviderError: The provider could not answer.
@@ -140,7 +140,7 @@ class IdentityProvider(Protocol):
         ...
 
     async def search(self, artist: str, title: str, duration_s: float | None = None) -> list[Match]:
-        """Tracks that are named alike (and as long, when both lengths are known), best first.
+        """Return tracks with similar names (and lengths, if both are known), best first.
 
         Raises:
             ProviderError: The provider could not answer.
@@ -182,7 +182,7 @@ class AudioSource(Protocol):
         ...
 
     async def locate(self, identity: TrackIdentity) -> AudioLocation | None:
-        """Where the track's audio is, or None.
+        """Return where the track's audio is, or None.
 
         Raises:
             ProviderError: The source could not answer.

@@ -1,7 +1,7 @@
 """Keeps secrets out of logs: keys, signing secrets, and users, passwords and queries of addresses.
 
-Invariant: it works where records are made, so no handler of the process can bypass it, no matter
-who adds it and when.
+Invariant: it works where records are made, so no handler of the process can bypass it, whatever
+adds it and when.
 """
 
 import logging
@@ -22,7 +22,7 @@ _URL = re.compile(
 
 
 def redact(text: str) -> str:
-    """Cut keys and secrets short, and take user, password and query out of addresses."""
+    """Shorten keys and secrets, and remove user, password and query from addresses."""
     text = KEY_PATTERN.sub(lambda match: match.group()[: len(LIVE_PREFIX)] + "…", text)
     text = _SECRET.sub(f"{SECRET_PREFIX}…", text)
     return _URL.sub(_plain_url, text)
@@ -33,11 +33,11 @@ def _plain_url(match: re.Match[str]) -> str:
 
 
 class RedactedError(Exception):
-    """Stands in a record for an exception: its traceback as text, without secrets."""
+    """Replaces an exception in a record: its traceback as text, without secrets."""
 
 
 class RedactedRecord(logging.LogRecord):
-    """A record whose text, arguments, traceback and stack hold no secret."""
+    """A record whose text, arguments, traceback and stack contain no secret."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,25 +47,25 @@ class RedactedRecord(logging.LogRecord):
         if self.stack_info:
             self.stack_info = redact(self.stack_info)
         if self.exc_info and self.exc_info[0] is not None:
-            # Formatters take a traceback that is there already; one that does not writes it too.
+            # Formatters use a traceback that is already there; one that does not also writes this.
             self.exc_text = redact("".join(traceback.format_exception(*self.exc_info))).rstrip()
             error = self.exc_info[0]
             kind = type(error.__name__, (RedactedError,), {"__module__": error.__module__})
             self.exc_info = (kind, kind(self.exc_text), None)
 
-    def getMessage(self) -> str:  # noqa: N802  the name of logging
-        """Return the message; arguments that are no text may write a secret too."""
+    def getMessage(self) -> str:  # noqa: N802  logging's name
+        """Return the message; arguments that are not text may also write a secret."""
         return redact(super().getMessage())
 
 
 _make_record = logging.Logger.makeRecord
 DEEPEST = 8
-"""Levels of ``extra`` that are redacted; a log may be given data that contains itself."""
+"""Levels of ``extra`` that are redacted; logged data may contain itself."""
 _OWN = frozenset(logging.makeLogRecord({}).__dict__)
 
 
 def make_record(logger: logging.Logger, *args: Any, **kwargs: Any) -> logging.LogRecord:
-    """Make a record, as `logging.Logger` does, whose ``extra`` holds no secret either."""
+    """Make a record, as `logging.Logger` does, but without secrets in ``extra``."""
     record = _make_record(logger, *args, **kwargs)
     for name in record.__dict__.keys() - _OWN:
         record.__dict__[name] = redact_data(record.__dict__[name])
@@ -73,7 +73,7 @@ def make_record(logger: logging.Logger, *args: Any, **kwargs: Any) -> logging.Lo
 
 
 def redact_data(value: object, depth: int = DEEPEST) -> object:
-    """Redact all texts of plain data; what lies deeper is left out."""
+    """Redact all texts in plain data; deeper levels are left out."""
     if not depth:
         return "…"
     inner = partial(redact_data, depth=depth - 1)
@@ -95,7 +95,7 @@ def redact_data(value: object, depth: int = DEEPEST) -> object:
 
 
 def redact_logs() -> None:
-    """Have every record that this process makes from now on redacted."""
+    """Redact every record that this process makes from now on."""
     logging.setLogRecordFactory(RedactedRecord)
-    # Loggers put ``extra`` into a record that the factory has made.
+    # Loggers add ``extra`` after the factory has made the record.
     logging.Logger.makeRecord = make_record  # type: ignore[assignment, method-assign]

@@ -61,7 +61,7 @@ class Tiers:
         self._by_name = {name: Tier(name=name, **row) for name, row in table.items()}
 
     def __getitem__(self, name: str) -> Tier:
-        """Return the tier of that name or alias; KeyError when there is none."""
+        """Return the tier with that name or alias; KeyError if there is none."""
         return self._by_name[ALIASES.get(name, name)]
 
     def __iter__(self) -> Iterator[Tier]:
@@ -70,7 +70,7 @@ class Tiers:
 
     @property
     def every(self) -> tuple[Tier, ...]:
-        """All tiers, that of the machine's own user last."""
+        """All tiers; the last is that of the machine's own user."""
         return tuple(self._by_name[name] for name in ORDER)
 
     def first_with(self, feature: str) -> Tier:

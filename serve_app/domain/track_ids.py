@@ -74,12 +74,12 @@ class AmbiguousTrackId:
 
     @property
     def apple(self) -> TrackId:
-        """Read as Apple's."""
+        """The digits as an Apple Music id."""
         return TrackId(Platform.APPLE, self.value)
 
     @property
     def deezer(self) -> TrackId:
-        """Read as Deezer's."""
+        """The digits as a Deezer id."""
         return TrackId(Platform.DEEZER, self.value)
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ def parse_track_id(text: str) -> TrackId | AmbiguousTrackId:
 
 
 def readings(text: str) -> list[TrackId]:
-    """Return the identifiers that a text may be: one, or two of bare digits.
+    """Return the identifiers that a text may be: one, or two for bare digits.
 
     Raises:
         InvalidTrackIdError: None of the forms.
@@ -193,7 +193,7 @@ def track_id_of(platform: Platform, text: str) -> TrackId:
     """Validate and normalise an id whose platform is known.
 
     Raises:
-        InvalidTrackIdError: Not an id of that platform.
+        InvalidTrackIdError: It is not an id of that platform.
     """
     value = normalise_isrc(text) if platform is Platform.ISRC else text
     if platform in (Platform.MBID, Platform.ACOUSTID) and _BARE_UUID.fullmatch(text):
@@ -210,7 +210,7 @@ def track_id_of(platform: Platform, text: str) -> TrackId:
 
 
 def normalise_isrc(text: str) -> str:
-    """Upper-case an ISRC and drop hyphens, spaces and a leading ``ISRC``; validates nothing."""
+    """Upper-case an ISRC and drop hyphens, spaces and a leading ``ISRC``, without validation."""
     if not text.isascii():
         return text
     code = text.upper().replace("-", "").replace(" ", "")

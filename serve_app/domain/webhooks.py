@@ -25,12 +25,12 @@ class Webhook:
 
 
 def new_salt() -> str:
-    """Make what tells one signing secret of an account from the next; it may be stored openly."""
+    """Make the salt that makes an account's signing secrets differ; it need not be secret."""
     return secrets.token_hex(SALT_BYTES)
 
 
 def secret_of(pepper: str, account: str, salt: str) -> str:
-    """Derive a signing secret; who reads the store but not the pepper learns nothing of it."""
+    """Derive a signing secret; the store without the pepper reveals nothing about it."""
     derived = hmac.new(pepper.encode(), f"webhook\0{account}\0{salt}".encode(), hashlib.sha256)
     return SECRET_PREFIX + base64.b64encode(derived.digest()).decode()
 
@@ -39,7 +39,7 @@ def sign(secret: str, message_id: str, timestamp_s: int, body: bytes) -> str:
     """Return the value of the ``webhook-signature`` header.
 
     Raises:
-        ValueError: Not a secret of ours.
+        ValueError: The secret is not one of ours.
     """
     if not secret.startswith(SECRET_PREFIX):
         raise ValueError("a webhook secret starts with whsec_")

@@ -1,1 +1,1 @@
-"""What operators see of the service: metrics, and which request or job a log line is about."""
+"""What operators see: metrics, and which request or job a log line is about."""

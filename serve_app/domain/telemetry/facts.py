@@ -1,6 +1,6 @@
-"""Whose request or job this is, for every log line on its way: trace, job, account, route.
+"""Facts about the current request or job for its log lines: trace, job, account, route.
 
-Invariant: an account is written as a pseudonym, which nobody can make without the key pepper.
+Invariant: an account is written as a pseudonym, which nobody can derive without the key pepper.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ def use_pepper(pepper: str) -> None:
 
 @lru_cache(maxsize=4096)
 def pseudonym(account: str) -> str:
-    """Return what logs call an account: the same for the same account, and nothing else of it."""
+    """Return an account's name in logs: always the same, and revealing nothing else about it."""
     digest = hmac.new(_pepper, b"log:" + account.encode(), hashlib.sha256)
     return digest.hexdigest()[:PSEUDONYM_DIGITS]
 
 
 @contextmanager
 def about(**facts: str) -> Iterator[None]:
-    """Have the log lines of the body, and of the tasks that it starts, carry these facts."""
+    """Add these facts to the log lines of the body and of the tasks that it starts."""
     token = _facts.set(dict(facts))
     try:
         yield
@@ -41,12 +41,12 @@ def about(**facts: str) -> Iterator[None]:
 
 
 def note(**facts: str) -> None:
-    """Add facts to those of the body that this is called in, if there is one."""
+    """Add facts to those of the surrounding body, if there is one."""
     known = _facts.get()
     if known is not None:
         known.update(facts)
 
 
 def known_facts() -> Mapping[str, str]:
-    """Return the facts of this moment."""
+    """Return the current facts."""
     return _facts.get() or {}

@@ -1,8 +1,8 @@
 """All our metrics, and how their values are reported.
 
 Code that measures calls `Metric.record`. What shows the values is set once per process with
-`show_with`; without it nothing happens. Invariant: a label takes few values. What a customer sends
-(paths, ids, tracks, hosts) never becomes one, and past `MOST_VALUES` a value counts as ``other``.
+`show_with`; without it nothing happens. Invariant: a label has few values. What a customer sends
+(paths, ids, tracks, hosts) never becomes one, and beyond `MOST_VALUES` a value counts as ``other``.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: Without what Ray puts before names (``ray_``) and after counters (``_total``).
+        name: Without Ray's prefix of names (``ray_``) and suffix of counters (``_total``).
         labels: The labels that distinguish its values.
         buckets: Upper bounds of a histogram's buckets.
     """
@@ -56,13 +56,13 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {}
-"""All of them, by name."""
+"""All metrics by name."""
 
 _recorder: Recorder | None = None
 
 
 def show_with(recorder: Recorder | None) -> None:
-    """Tell ``recorder`` every value from now on."""
+    """Report every value to ``recorder`` from now on."""
     global _recorder
     _recorder = recorder
 
@@ -225,7 +225,7 @@ WARM_UP = Metric(
 
 
 def count_charged(credits: int) -> None:
-    """Count credits that were charged just now, to the route or job that this is done for."""
+    """Count credits that were just charged, for the current route or job."""
     if credits:
         facts = known_facts()
         operation = facts.get("route", "other")

@@ -29,11 +29,11 @@ tracer = get_tracer("afa")
 
 @contextmanager
 def span(name: str, parent: Context | None = None, **facts: str | int | float) -> Iterator[Span]:
-    """Have the body be a span, below ``parent`` or the span of this moment.
+    """Make the body a span, below ``parent`` or the current span.
 
     Args:
         name: What is done.
-        parent: What `context_of` has given.
+        parent: What `context_of` has returned.
         facts: Attributes.
     """
     attributes = {f"afa.{name}": value for name, value in facts.items()}
