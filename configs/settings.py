@@ -1,6 +1,6 @@
 """Everything the environment may set, read once into a frozen model.
 
-Tables (tiers, prices, models) and Serve's replicas, GPUs and batches are YAML files beside this.
+Tables (tiers, prices, models) and Serve's replicas, GPUs and batches are YAML files in this folder.
 """
 
 import re
@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LEAST_PEPPER = 16
-"""Characters; whoever has a copy of the ledger must not be able to guess it."""
+"""Characters of a pepper; nobody with a copy of the ledger must be able to guess it."""
 
 
 PLACE = re.compile(r"(?!.*://).+|(?i:file://(localhost)?/|s3://[^/?]).*", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Read the YAML tables that lie beside this file."""
+"""Reads the YAML tables in this folder."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -6,7 +6,7 @@ from typing import Any, cast
 import yaml
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, which is many times as quick; a PyYAML may have been built without it."""
+"""The loader of libyaml, which is many times as fast; some builds of PyYAML lack it."""
 
 
 def load_table(name: str) -> dict[str, Any]:
