@@ -1,4 +1,4 @@
-"""Where a back-fill writes: a folder or an S3 prefix, with Parquet files of a number of rows each.
+"""Where a back-fill writes its Parquet files: a folder or an S3 prefix.
 
 Invariant: a file exists whole or not at all, and one run at a time writes. The files are the only
 record of what has been done, apart from temporary errors.

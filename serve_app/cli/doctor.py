@@ -31,7 +31,7 @@ from serve_app.local import processes
 
 CLOSE_PORTS = "a firewall has to keep them from others, or start anew: `afa down`, then `afa up`"
 ALIKE = 0.85
-"""Similarity to a setting from which a name counts as misspelt; Kubernetes' `AFA_PORT` has less."""
+"""Least similarity of a misspelt name to a setting; Kubernetes' own, as `AFA_PORT`, have less."""
 
 ASK_FOR_ONE = (
     "anyone who reaches its ports can run code: restart it with RAY_AUTH_MODE=token and "

@@ -55,7 +55,7 @@ CATALOG_ENDING = ".parquet"
 LIMITS = DecodeLimits(max_seconds=3600)
 LONG = DecodeLimits(max_seconds=4 * 3600.0)
 N_THREADS = min(4, os.cpu_count() or 1)
-"""Tracks of up to an hour fingerprinted at once; longer ones, which take 5 GB, run alone."""
+"""Tracks of up to an hour fingerprinted at once; of longer ones, which take 5 GB, only one."""
 _one_is_long = Lock()
 
 Track = tuple[str, Path]

@@ -25,7 +25,7 @@ GRACE_MS = GRACE // timedelta(milliseconds=1)
 
 
 class Payer(Protocol):
-    """Whoever pays: an account and the name of its tier (a ``Caller`` is one)."""
+    """Who pays: an account and the name of its tier (a ``Caller`` is one)."""
 
     @property
     def account(self) -> str:

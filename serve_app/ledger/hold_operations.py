@@ -92,7 +92,7 @@ class HoldOperations:
             for (_, answer), given in zip(batch, found, strict=True):
                 if not answer.done():
                     answer.set_result(given)
-        except Exception as error:  # noqa: BLE001  each caller is told
+        except Exception as error:  # noqa: BLE001  each caller gets it
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)

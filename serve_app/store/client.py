@@ -444,19 +444,19 @@ def connect(
             startup_nodes=[ClusterNode(parts.hostname or "127.0.0.1", port)],
             username=unquote(parts.username or "") or None,
             password=unquote(parts.password or "") or None,
-            socket_timeout=2 * timeout_s,  # whoever waits has given up before
+            socket_timeout=2 * timeout_s,  # the caller has given up before
             socket_connect_timeout=timeout_s,
             retry=retry,
-            max_connections=2 * MAX_CALLS,  # turns are what is waited for
+            max_connections=2 * MAX_CALLS,  # calls wait for turns, not for connections
             driver_info=DRIVER,
         )
     else:
         redis = open_redis(
             url,
-            socket_timeout=2 * timeout_s,  # whoever waits has given up before
+            socket_timeout=2 * timeout_s,  # the caller has given up before
             socket_connect_timeout=timeout_s,
             retry=retry,
-            max_connections=2 * MAX_CALLS,  # turns are what is waited for
+            max_connections=2 * MAX_CALLS,  # calls wait for turns, not for connections
             driver_info=DRIVER,
         )
     return Store(

@@ -25,7 +25,7 @@ class WireModel(BaseModel):
 
 
 class RequestModel(WireModel):
-    """Base of what is sent here: null where something may be left away is as if it were."""
+    """Base of request bodies: null for an optional field counts as leaving it out."""
 
     @field_validator("*", mode="before")
     @classmethod

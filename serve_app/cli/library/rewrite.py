@@ -83,7 +83,7 @@ def write_tags(
 def _new_beside(path: Path) -> Iterator[Path]:
     """Yield a new empty file next to another, with a short unique name and the same extension.
 
-    mutagen tells formats by the extension. Files left by killed runs are removed; a live run has a
+    mutagen recognises formats by extension. Files left by killed runs are removed; a live run has a
     lock on its file.
     """
     for left in path.parent.glob(f"{STAGED}*"):

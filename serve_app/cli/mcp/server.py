@@ -160,7 +160,7 @@ class StrictServer(MCPServer):
         """See `MCPServer`.
 
         Raises:
-            ToolError: Also if the tool does not have an argument.
+            ToolError: Also if an argument is not one of the tool's.
         """
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
         taken = schemas.get(name, {}).get("properties", arguments)
