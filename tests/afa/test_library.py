@@ -293,7 +293,7 @@ def test_a_file_for_which_the_device_has_no_memory_fails_alone(
         return bring(*args, **options)
 
     monkeypatch.setattr("pipelines.batching.upload.bring", full)
-    with pytest.raises(afa.AudioError, match="no memory for it") as told:
+    with pytest.raises(afa.AudioError, match="too little free memory for it") as told:
         analyzer.analyze(clips[0])
     assert told.value.code == "audio_too_long"
     brought.clear()

@@ -107,7 +107,7 @@ def test_what_is_not_there_says_what_to_do(library: afa.Library, folder: Path) -
 @pytest.mark.parametrize("key", ["Am", "8a", "H", "13A", "0B", ""])
 def test_what_no_track_can_be_is_refused(key: str, library: afa.Library) -> None:
     forms = "minor keys are 1A to 12A, major ones 1B to 12B"
-    with pytest.raises(ValueError, match=f"key: '{key}' is none; {forms}"):
+    with pytest.raises(ValueError, match=f"key: '{key}' is not a key; {forms}"):
         library.search(key=key)
     with pytest.raises(ValueError, match=forms):
         library.similar(ISRC, key=["8A", key])

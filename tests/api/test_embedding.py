@@ -82,7 +82,7 @@ async def test_what_may_not_be_named_is_400_with_the_list(
     sent: dict[str, Any] = {"content": demo_audio, "headers": MP3}
     address = {"json": {"url": "http://afa.test/a.mp3"}}
     for route, body, name, why in (
-        ("/v1/audio-features/upload", sent, "nobody-s", "no model"),
+        ("/v1/audio-features/upload", sent, "nobody-s", "not a model"),
         ("/v1/audio-features/url", address, "musicnn-mtt", "not available"),
         (EMBED, sent, "mert-95m", "not available"),
     ):
@@ -195,7 +195,7 @@ async def test_what_names_no_files_is_refused(api: Application) -> None:
         ({"content": b'{"files":' + b"[" * 20_000}, 400, "send a JSON object"),
         ({"json": {"files": [{"uri": "http://a.test/"}]}}, 400, "not known here: files.uri"),
         ({"json": {"file": []}}, 400, "files is missing; not known here: file"),
-        ({"content": b"<html>no audio</html>"}, 415, "no audio"),
+        ({"content": b"<html>no audio</html>"}, 415, "not audio"),
         ({"content": b"{" + b" " * 70_000, "headers": json_type}, 413, "JSON"),
         ({"files": form(*[("a.mp3", b"x")] * 33)}, 400, "more than 32 files"),
         ({"files": {"audio": b"x"}}, 400, "`file`"),

@@ -139,7 +139,7 @@ async def test_audio_that_is_no_sound_is_refused_and_free(
     job = await client.post("/v1/audio-features/upload", content=audio, headers=MP3)
     done = (await client.get(f"/v1/jobs/{job.json()['job_id']}", params={"wait": 60})).json()
     assert (done["status"], done["error"]["error"]) == ("failed", "unprocessable_audio")
-    assert "no sound" in done["error"]["message"]
+    assert "not sound" in done["error"]["message"]
     assert api.backend.n_calls == 0
     assert await api.remaining("pro") == before
 

@@ -132,7 +132,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path))  # the work would fail
     (tmp_path / "folder.png").mkdir()
     places = {
-        tmp_path / "no" / "x.png": "there is not a folder",
+        tmp_path / "no" / "x.png": "there is no folder",
         tmp_path / "folder.png": "it is a folder",
     }
     for place, message in places.items():

@@ -190,8 +190,8 @@ def test_commands_tell_what_is_wrong_in_one_line(folder: Path) -> None:
     for words, told in {
         ("backup", str(folder / "backup")): "there is no installation in",
         ("backup", str(folder / "file" / "backup")): "Not a directory",
-        ("backup", str(folder / "one" / "backup")): "lies in the data folder itself",
-        ("restore", str(folder / "nowhere")): "there is not a folder",
+        ("backup", str(folder / "one" / "backup")): "is inside the data folder",
+        ("restore", str(folder / "nowhere")): "there is no folder",
         ("restore", str(folder)): "no manifest.json",
     }.items():
         done = CliRunner().invoke(app, words, env=installation.environment())

@@ -67,7 +67,7 @@ def test_the_extractor_says_what_is_wrong(
     output = tmp_path / "a.json"
     assert run(monkeypatch, music.main, tmp_path / "no.mp3", output, "profile.yaml") == 1
     said = capsys.readouterr().err
-    assert ("profiles are not read" in said, "no.mp3" in said) == (True, True)
+    assert ("profiles are ignored" in said, "no.mp3" in said) == (True, True)
     assert not output.exists()
 
 

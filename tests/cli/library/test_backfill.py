@@ -151,7 +151,7 @@ def test_errors_that_may_pass_give_a_status_and_a_sentence(tmp_path: Path) -> No
         done = told("list.parquet")
         assert done.exit_code == 1
         assert "0 heard, 0 from the library, 0 there before, 2 with errors" in done.stdout
-        assert "2 of the errors may pass or be mended" in done.stderr
+        assert "2 of the errors may be temporary" in done.stderr
         assert "the table `errors` of out, and run the same command again" in done.stderr
 
 

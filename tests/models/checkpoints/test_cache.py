@@ -173,11 +173,11 @@ def test_other_weights_under_the_same_id_are_told(make_card: MakeCard, tmp_path:
     lines: list[str] = []
     pull(make_card("plain.pt"), tmp_path / "cache", progress=lines.append)
     pull(make_card("training.pt", state_key="state"), tmp_path / "cache", progress=lines.append)
-    assert "other weights" not in "".join(lines)  # another file, the same weights
+    assert "weights differ" not in "".join(lines)  # another file, the same weights
     torch.save({**TENSORS, "b": torch.tensor(8)}, tmp_path / "source/plain.pt")
     pull(make_card("plain.pt"), tmp_path / "cache", progress=lines.append)
-    assert "other weights than were here under this id" in lines[-1]
-    assert "another id, as thing-2" in lines[-1]
+    assert "these weights differ from those that had this id here" in lines[-1]
+    assert "another id, such as thing-2" in lines[-1]
 
 
 def test_wrong_bytes_at_the_source_are_refused_and_leave_nothing(

@@ -44,7 +44,7 @@ def test_a_card_says_what_the_table_says() -> None:
     [
         ({"licence": None}, "licence is missing; it is a str"),
         ({"colour": "red"}, "unknown field colour"),
-        ({"parts": [{"a": 1}]}, "no card of {'a': 1} stands before it"),
+        ({"parts": [{"a": 1}]}, "no card for {'a': 1} comes before it"),
         ({"outputs": {1: 3}}, "outputs have names"),
         ({"role": "smell"}, "role must be one of"),
         ({"licence_class": "free"}, "licence_class must be one of"),
@@ -74,7 +74,7 @@ def test_a_malformed_card_is_refused(changes: dict[str, Any], message: str) -> N
 def test_parts_are_cards_that_stand_before() -> None:
     whole = card(parts=["one"])
     assert parse_cards({"one": card(), "whole": whole})["whole"].parts[0].model_id == "one"
-    with pytest.raises(CardError, match="whole: no card of 'one' stands before it"):
+    with pytest.raises(CardError, match="whole: no card for 'one' comes before it"):
         parse_cards({"whole": whole, "one": card()})
 
 
