@@ -1,4 +1,4 @@
-"""The embedding step: one vector of norm 1 for a whole track, and the tags of the same passes."""
+"""The embedding step: one unit vector for a whole track, and the tags of the same forwards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class EmbeddingStep:
 
     Args:
         model_id: The id of the vectors.
-        trunks: The networks; one if nothing is projected.
+        trunks: The networks; exactly one if there is no projection.
         projection: Makes one vector from the outputs of all of them.
     """
 
@@ -58,7 +58,7 @@ class EmbeddingStep:
         return [trunk.model for trunk in self._trunks]
 
     def prepare(self, track: Track) -> Prepared:
-        """Resample, set the level and cut the windows; nothing is run on silence."""
+        """Resample, set the level and cut the windows; no network runs on silence."""
         measured_at = self.models[0].spec.sample_rate
         levelled = track.levelled_at(measured_at)
         if levelled is None:
@@ -112,7 +112,7 @@ def load_trunks(
     max_windows: int = 0,
     execution: Execution = EAGER,
 ) -> list[Trunk]:
-    """Load networks that embed; arguments and errors as in `pipelines.analysis.mood.build`."""
+    """Load embedding networks; arguments and errors as in `pipelines.analysis.mood.build`."""
     return [
         Trunk(
             load(card, model_dir, device, max_windows, execution),

@@ -1,8 +1,8 @@
-"""Stretches of a track that stand for all of it: partial analysis of mood and embedding.
+"""Stretches that represent a whole track: partial analysis of mood and embedding.
 
-The stretches lie in the middle of equal shares of the track, so that neither its intro nor its end
-decides, and are joined to one waveform of one loudness. Tempo, beats and key need the whole track.
-`benchmarks.accuracy.partial` measures how far the results agree.
+Each stretch is the middle of one of several equal parts of the track, so neither the intro nor the
+end dominates. They are joined into one waveform with one loudness. Tempo, beats and key need the
+whole track. `benchmarks.accuracy.partial` measures how closely the results agree.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from pipelines.audio.decode_answer import AudioClaims
 from pipelines.audio.waveform import Waveform
 
 LEAST_SHARE = 0.9
-"""Share of the wanted samples; a file that yields less after seeking is decoded as a whole."""
+"""A file that yields less than this share of the samples after seeking is decoded as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Excerpt:
 
     @property
     def duration_s(self) -> float:
-        """Length of all parts together."""
+        """Total length of all parts."""
         return self.n_parts * self.part_s
 
     def segments(self, duration_s: float) -> list[tuple[float, float]]:
-        """Return ``(start_s, duration_s)`` of every part; a short track is one part, whole."""
+        """Return ``(start_s, duration_s)`` of every part; a short track is one whole part."""
         if duration_s <= self.duration_s:
             return [(0.0, duration_s)]
         share_s = duration_s / self.n_parts
@@ -46,7 +46,7 @@ class Excerpt:
         ]
 
     def take(self, waveform: Waveform) -> Waveform:
-        """Cut the parts out of a decoded track ``[C, T]``, joined."""
+        """Cut the parts out of a decoded track ``[C, T]`` and join them."""
         if waveform.duration_s <= self.duration_s:
             return waveform
         rate = waveform.sample_rate
@@ -56,11 +56,11 @@ class Excerpt:
         return Waveform(np.concatenate(parts, axis=1), rate)
 
     def named(self) -> dict[str, str]:
-        """Return what stands beside the model ids where only this much was heard."""
+        """Return the entry that marks a partial analysis among the model ids."""
         return {"excerpt": str(self)}
 
     def mark(self, mood: MoodResult) -> MoodResult:
-        """Tell beside the model ids that only this much was heard."""
+        """Note among the model ids that only this excerpt was analysed."""
         return replace(mood, models=mood.models | self.named())
 
 
@@ -80,7 +80,7 @@ def decode_excerpt(
     A file whose headers give no length, or a wrong one, is decoded as a whole.
 
     Returns:
-        What `Excerpt.take` gives of the whole track, within the accuracy of its time stamps.
+        What `Excerpt.take` returns for the whole track, within the accuracy of its time stamps.
 
     Raises:
         AudioError: As `pipelines.audio.decode.decode`.

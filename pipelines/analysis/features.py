@@ -1,7 +1,7 @@
-"""Write the record of a track as JSON and read it back.
+"""Write a track's record as JSON and read it back.
 
-The JSON is strict: a version, the fields of the record and no others, finite numbers. Floats keep
-the seven digits of a float32.
+The JSON is strict: a version, exactly the fields of the record, finite numbers. Floats keep the
+seven digits of a float32.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 from pipelines.analysis.records import TrackFeatures
 
 VERSION = 1
-"""Version of the JSON; raised whenever a field changes its meaning, so no old cache is misread."""
+"""Version of the JSON; raised when a field's meaning changes, so that no old cache is misread."""
 
 
 class RecordFormatError(ValueError):
@@ -22,7 +22,7 @@ class RecordFormatError(ValueError):
 
 
 Parser = Callable[[Any, str], Any]
-"""Reads a value; names its place in the error if the value has another type."""
+"""Reads a value; if it has another type, the error names its place."""
 
 
 def to_json(features: TrackFeatures) -> bytes:
@@ -39,10 +39,10 @@ def to_json(features: TrackFeatures) -> bytes:
 
 
 def from_json(data: bytes | str) -> TrackFeatures:
-    """Read a record that `to_json` wrote, also before a field with a default was added.
+    """Read a record that `to_json` wrote, even before a field with a default was added.
 
     Raises:
-        RecordFormatError: Anything else, down to a missing or surplus field.
+        RecordFormatError: It is anything else, even if only one field is missing or extra.
     """
     try:
         content = json.loads(data)
@@ -52,7 +52,7 @@ def from_json(data: bytes | str) -> TrackFeatures:
 
 
 def from_fields(content: object) -> TrackFeatures:
-    """Read a record of which the JSON has been parsed already; raises as `from_json`."""
+    """Read a record from JSON that is already parsed; raises as `from_json`."""
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise RecordFormatError(f"not a record of version {VERSION}")
     record = {name: value for name, value in content.items() if name != "version"}
@@ -60,7 +60,7 @@ def from_fields(content: object) -> TrackFeatures:
 
 
 def _plain(value: Any) -> Any:
-    """Return a record as JSON has it, its numbers rounded."""
+    """Return a record as JSON types, its numbers rounded."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, list):
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _parser(kind: Any) -> Parser:
-    """Make what reads a value of one type; the types are looked into once, not with every value."""
+    """Build the parser of a type; types are inspected once, not for every value."""
     if is_dataclass(kind):
         return _record_parser(cast("type[Any]", kind))
     if get_origin(kind) in (list, dict):

@@ -14,7 +14,7 @@ from pipelines.audio.waveform import SAMPLE_RATE
 from pipelines.batching.framed import FrameGrid, pad_to
 from pipelines.batching.windows import LazyWindows, Windows
 
-# 30 s, the shape of every forward; one step of lead-in covers the filter's response.
+# 30 s, the length of every forward; one step of lead-in covers the filter's response.
 GRID = FrameGrid(SAMPLE_RATE, step_length(SAMPLE_RATE), 300, lead=1, channels=2)
 
 _TRIM_STEPS = 25
@@ -29,7 +29,7 @@ class Levels:
         loudness_lufs: Integrated; silence gives -70.
         range_lu: EBU R128 loudness range.
         true_peak_dbtp: Silence gives -120.
-        steps_lufs: K-weighted level of every 100 ms, ``[N]``, not below -70.
+        steps_lufs: K-weighted level of every 100 ms, ``[N]``, at least -70.
     """
 
     loudness_lufs: float
@@ -41,10 +41,10 @@ class Levels:
 class LevelModel:
     """K-weighted energies and the peak as a windowed model.
 
-    Outputs ``energies [B, 300]`` and ``peak [B]``. A track has two of these models, on the same
+    Outputs ``energies [B, 300]`` and ``peak [B]``. A track has two of these models on the same
     grid: one for the windows that lie wholly inside the track, which are a view of its samples, and
-    one for the last window, which reaches beyond the end. So the largest array is never copied.
-    Windows have two channels; for mono the second is empty and adds nothing.
+    one for the last window, which reaches beyond the end. The largest array is thus never copied.
+    Windows have two channels; for mono, the second is empty and adds nothing.
     """
 
     def __init__(self, device: torch.device, *, is_end: bool = False) -> None:
@@ -54,7 +54,7 @@ class LevelModel:
         self._device = device
 
     def windows(self, samples: Tensor) -> Windows:
-        """Cut ``[C, T]``, C = 1 or 2, to windows ``[W, 2, length]``; the end is always one."""
+        """Cut ``[C, T]``, C = 1 or 2, into windows ``[W, 2, length]``; the end is always one."""
         n, length, hop = samples.shape[1], self.spec.length, self.spec.hop
         n_whole = max(0, self.grid.n_windows(n) - 1)
         if self._is_end:
@@ -75,12 +75,12 @@ class LevelModel:
         """See `WindowedModel`."""
         on_device = windows.to(self._device, torch.float32)
         energies = step_energies(on_device, SAMPLE_RATE)
-        # What a last window lacks is silence.
+        # The missing part of a last window is silence.
         return {"energies": pad_to(energies, self.grid.n_frames), "peak": peak(on_device)}
 
 
 def _with_two_channels(samples: Tensor) -> Tensor:
-    """Put an empty channel behind ``[…, 1, T]``; leave ``[…, 2, T]`` as it is."""
+    """Append an empty channel to ``[…, 1, T]``; leave ``[…, 2, T]`` as it is."""
     return samples if samples.shape[-2] == 2 else functional.pad(samples, (0, 0, 0, 1))
 
 
@@ -90,7 +90,7 @@ def join_levels(parts: Sequence[Mapping[str, Tensor]], n_samples: int) -> Levels
     The last, incomplete step does not count unless the track is shorter than one.
 
     Args:
-        parts: The rows of `LevelModel`'s windows, in the order of time.
+        parts: The rows of `LevelModel`'s windows, in chronological order.
         n_samples: Length of the track.
     """
     energies = GRID.join(torch.cat([rows["energies"] for rows in parts]), n_samples)

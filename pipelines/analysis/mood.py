@@ -23,7 +23,7 @@ SAMPLE_RATE = 16_000
 """Hz at which the loudness is measured."""
 
 SILENT = dict.fromkeys(ATTRIBUTES, 0.0)
-"""Attributes of silence: no value claims anything, like Spotify's for tracks without sound."""
+"""Attributes of silence: all 0, as Spotify reports for tracks without sound."""
 
 
 class MoodStep:
@@ -56,7 +56,7 @@ class MoodStep:
         return (self._tagger,) if self._attributes is None else (self._attributes, self._tagger)
 
     def prepare(self, track: Track) -> Prepared:
-        """Resample, measure the loudness and cut the windows; nothing is run on silence."""
+        """Resample, measure the loudness and cut the windows; no network runs on silence."""
         levelled = track.levelled_at(SAMPLE_RATE)
         if levelled is None:
             return Prepared({})
@@ -98,7 +98,7 @@ class MoodStep:
         )
 
     def _weigh(self, rows: Tensor, heard: Tensor) -> dict[str, float]:
-        """Return the attributes of windows ``[W, 7]`` and of their tags ``[W', K]``."""
+        """Return the attributes, from those of windows ``[W, 7]`` and their tags ``[W', K]``."""
         values = dict(zip(ATTRIBUTES, rows.mean(dim=0).tolist(), strict=True))
         without_vocals = instrumentalness(
             values["instrumentalness"], self._vocabulary, heard.mean(dim=0)
@@ -125,10 +125,10 @@ def build(
         device: Where the networks run.
         max_windows: Maximum number of windows per track and network; 0 means all.
         execution: Precision and compilation of transformers.
-        loaded: Checkpoints that are loaded already; one of them is the tagger if it was chosen.
+        loaded: Checkpoints that are already loaded; the tagger is used if it is among them.
 
     Raises:
-        CheckpointError: A checkpoint is not in the cache, or not what its card says.
+        CheckpointError: A checkpoint is not in the cache, or does not match its card.
     """
     tags = cards["tags"][0]
     tagger = next((model for model in loaded if model.model_id == tags.model_id), None)

@@ -21,7 +21,7 @@ def build(
     max_windows: int = 0,
     execution: Execution = EAGER,
 ) -> MoodAndEmbeddingStep:
-    """Load both steps' checkpoints, a shared one once; as `pipelines.analysis.mood.build`."""
+    """Load both steps' checkpoints, shared ones once; as `pipelines.analysis.mood.build`."""
     vectors = embedding.build(cards, model_dir, device, max_windows, execution)
     tags = mood.build(cards, model_dir, device, max_windows, execution, vectors.models)
     return Both(tags, vectors)

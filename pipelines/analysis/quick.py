@@ -1,4 +1,4 @@
-"""Only tempo and key, on the CPU: for what needs no attributes, tags or embedding."""
+"""Tempo and key only, on the CPU: for uses that need no attributes, tags or embedding."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ BATCH_WINDOWS = 4
 
 
 class QuickAnalyzer:
-    """Runs the beat and chord networks, and the key models if asked; several threads may use it.
+    """Runs the beat and chord networks, and the key models on request; thread-safe.
 
     The models are those of `pipelines.analysis.spectral`: a track has the same tempo and key
     either way.

@@ -1,21 +1,21 @@
-"""What each analysis step returns, and the one record they merge into.
+"""What each analysis step returns, and the record that these merge into.
 
-Everything is plain data (JSON types, no NumPy), so that it crosses processes and caches unchanged.
+Everything is plain data (JSON types, no NumPy), so that it passes processes and caches unchanged.
 """
 
 from dataclasses import dataclass, field, replace
 
 UNKNOWN_KEY = -1
-"""`key` and `mode` of audio that has none (silence, noise)."""
+"""`key` and `mode` of audio without a key (silence, noise)."""
 
 EMBEDDING_DIMENSION = 768
-"""Of every embedding; shorter ones are zero-padded, which keeps their geometry."""
+"""Length of every embedding; shorter ones are zero-padded, which keeps their geometry."""
 
 ATTRIBUTES = (
     *("energy", "danceability", "valence", "acousticness"),
     *("instrumentalness", "speechiness", "liveness"),
 )
-"""Of `TrackFeatures`, from 0 to 1, in the order in which they are shown."""
+"""Attributes of `TrackFeatures`, 0 to 1, in display order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Chord:
-    """A chord of a bar or of some beats of it.
+    """The chord of a bar or of some of its beats.
 
     Attributes:
         root: Pitch class, C = 0; `UNKNOWN_KEY` if there is no chord.
         mode: 1 major, 0 minor, -1 no chord.
-        bass: Pitch class of its lowest note; -1 no chord.
+        bass: Pitch class of the lowest note; -1 no chord.
         confidence: 0 to 1.
     """
 
@@ -71,7 +71,7 @@ class Chord:
 
 @dataclass(frozen=True, slots=True)
 class TempoAlternative:
-    """Another tempo that the beats may be counted in, and its probability, 0 to 1."""
+    """Another tempo at which the beats may be counted, and its probability, 0 to 1."""
 
     tempo: float
     score: float
@@ -88,7 +88,7 @@ class SpectralResult:
         key: Pitch class, C = 0 … B = 11, or `UNKNOWN_KEY`.
         mode: 1 major, 0 minor, -1 unknown.
         loudness_lufs: BS.1770-4 integrated; silence gives -70.
-        chords: In order, from the beginning to the end; none for silence.
+        chords: In chronological order; none for silence.
         tuning_cents: See `models.tonality.tuning.estimate_tuning`.
         confidences: All 0 to 1.
     """
@@ -125,7 +125,7 @@ class MoodTag:
 
 @dataclass(frozen=True, slots=True)
 class MoodResult:
-    """Spotify-style attributes, each 0 to 1, and tags by falling score.
+    """Spotify-style attributes, each 0 to 1, and tags by descending score.
 
     Attributes:
         spread: Standard deviation of each attribute over ``n_parts`` equal parts of the track;
@@ -170,8 +170,8 @@ class TrackFeatures:
 
     Attributes as in `SpectralResult` and `MoodResult`; ``camelot`` is "" when the key is unknown.
     ``models`` maps each role to the id of the checkpoint that made it. ``artist`` and ``title`` are
-    what the tags of an uploaded file say, or "". ``attribute_confidence`` is empty if it is not
-    known, see `pipelines.analysis.tags.repeatability.repeatability`.
+    what the tags of an uploaded file say, or "". ``attribute_confidence`` is empty if unknown, see
+    `pipelines.analysis.tags.repeatability.repeatability`.
     """
 
     duration_s: float
@@ -210,7 +210,7 @@ class TrackFeatures:
     attribute_confidence: dict[str, float] = field(default_factory=dict)
 
     def outline(self) -> "TrackFeatures":
-        """Return what look-ups answer: without segments, sections, chords and embedding."""
+        """Return what look-ups return: no segments, sections, chords or embedding."""
         return replace(self, segments=[], sections=[], chords=[], embedding=[])
 
 

@@ -37,14 +37,14 @@ from pipelines.batching.steps import Outputs, Prepared
 from pipelines.batching.windows import WindowedModel, Windows
 
 _STRETCH = 1 << 18
-"""Samples looked at before others to tell sound from silence."""
+"""Samples checked for sound at a time."""
 CHROMA_ID = "hpcp"
-"""The chroma is there for the segments whatever decides the key."""
+"""The chroma is needed for the segments, whatever decides the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What `SpectralStep.finish` wants to know of a track."""
+    """What `SpectralStep.finish` needs to know about a track."""
 
     duration_s: float
     n_samples: int
@@ -55,13 +55,13 @@ class _Context:
 
 @dataclass(frozen=True, slots=True)
 class SpectralFinisher:
-    """Decodes and merges the rows of all windows of a track; knows no network.
+    """Decodes and merges the rows of all windows of a track; holds no network.
 
     Attributes:
-        beats: Id and grid of the beat network; those of the other models follow.
-        levels: The models of the loudness, in the order of time.
+        beats: Id and grid of the beat network; likewise for the other models.
+        levels: The ids of the loudness models, in chronological order.
         key_networks: The id of the key networks, if there are any.
-        tempo_range: The range in which the tempo has to lie.
+        tempo_range: The range in which the tempo must lie.
     """
 
     beats: tuple[str, FrameGrid]
@@ -167,7 +167,7 @@ class SpectralStep:
         self._tempo_range: TempoRange | None = None
 
     def within(self, tempo_range: TempoRange | None) -> "SpectralStep":
-        """Return this step, with the same models, for a track whose tempo is to lie in a range."""
+        """Return this step, with the same models, for a track whose tempo must lie in a range."""
         step = copy(self)
         step._tempo_range = tempo_range
         return step
@@ -181,8 +181,8 @@ class SpectralStep:
         return always if self._key_networks is None else (*always, self._key_networks)
 
     def prepare(self, track: Track) -> Prepared:
-        """Resample and cut the windows; nothing is run on silence."""
-        # Room for the last windows, so that a long track is there once.
+        """Resample and cut the windows; no network runs on silence."""
+        # Room for the last windows, so that a long track is in memory only once.
         behind = max(
             model.spec.length for model in (self._beats, self._chroma, self._sound, self._chords)
         )
@@ -257,7 +257,7 @@ def load_chord_model(card: ModelCard, model_dir: Path, device: torch.device) -> 
     """Load the chord network.
 
     Raises:
-        CheckpointError: The checkpoint is absent, damaged, or of another network.
+        CheckpointError: The checkpoint is absent, damaged, or belongs to another network.
     """
     network = build_own(card, model_dir, ChordNetwork.from_tensors)
     return ChordModel(card.model_id, network, device)
@@ -266,7 +266,7 @@ def load_chord_model(card: ModelCard, model_dir: Path, device: torch.device) -> 
 def load_key_networks(
     cards: Sequence[ModelCard], model_dir: Path, device: torch.device
 ) -> KeyNetworkModel | None:
-    """Load the key networks, if cards ask for any."""
+    """Load the key networks, if there are cards for any."""
     chosen = [card for card in cards if card.format != "none"]
     if not chosen:
         return None

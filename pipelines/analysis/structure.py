@@ -1,4 +1,4 @@
-"""Segments, sections and mix points: the track's structure, from what the models measured."""
+"""Segments, sections and mix points: the track's structure, from the models' measurements."""
 
 import itertools
 import math
@@ -30,9 +30,9 @@ from pipelines.audio.gain import SILENCE_PEAK
 from pipelines.batching.framed import FrameGrid, up_to_silence
 
 GRID_FRAMES = 1500
-"""30 s, the shape of every forward."""
+"""30 s, the length of every forward."""
 _LEAD_FRAMES = 4
-"""Before a frame that it depends on: onsets look two back, and the FFT of each reaches over two."""
+"""Earlier frames that a frame depends on: onsets look back two, and each one's FFT spans two."""
 
 _SECTION_FRAME_S = 0.5
 _SECTION_STRETCH_S = 12.0
@@ -40,7 +40,7 @@ _SHORTEST_SECTION_S = 8.0
 _PHRASE_BARS = 4
 _SILENCE_DB, _LEAST_HEARD = 20.0 * math.log10(SILENCE_PEAK), 0.1
 _QUIET_DB = 30.0
-"""This far below the loudest there is still music, however soft the whole track."""
+"""Down to this far below the loudest part there is still music, however soft the whole track."""
 _QUIETER_LU = 8.0
 """A phrase this far below the programme loudness belongs to the intro or outro."""
 
@@ -51,7 +51,7 @@ class SoundModel:
     model_id = "sound-frames"
 
     def __init__(self, device: torch.device) -> None:
-        # The FFT of the last two frames reaches over the window's end.
+        # The FFT of the last two frames reaches beyond the window's end.
         self.grid = FrameGrid(SAMPLE_RATE, HOP_LENGTH, GRID_FRAMES, lead=_LEAD_FRAMES, tail=2)
         self.spec = self.grid.spec
         self._device = device
@@ -67,7 +67,7 @@ class SoundModel:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTrack:
-    """What the structure is derived from.
+    """The measurements from which the structure is derived.
 
     Attributes:
         duration_s: Length of the track in seconds.
@@ -83,7 +83,7 @@ class MeasuredTrack:
 
 
 def _means(values: NDArray[np.floating], edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Mean of ``values [N, D]`` between edges; an empty stretch takes the nearest row."""
+    """Means of ``values [N, D]`` between edges; an empty stretch takes the nearest row."""
     starts = np.clip(edges[:-1], 0, len(values) - 1)
     stops = np.clip(np.maximum(edges[1:], starts + 1), 1, len(values))
     sums = np.concatenate([np.zeros((1, values.shape[1])), values.cumsum(axis=0, dtype=np.float64)])
@@ -95,7 +95,7 @@ def find_segments(track: MeasuredTrack) -> list[Segment]:
 
     Returns:
         Segments without gaps from 0 to the track's end. ``pitches`` are chroma with a maximum of 1
-        (zeros where nothing has pitch), ``timbre`` 12 cosine coefficients of the band levels.
+        (zeros if nothing has pitch), ``timbre`` 12 cosine coefficients of the band levels.
     """
     onset, level = track.sound[:, 0], track.sound[:, 1]
     edges = find_boundaries(onset)
@@ -108,7 +108,7 @@ def find_segments(track: MeasuredTrack) -> list[Segment]:
     pitches = pitches / np.maximum(pitches.max(axis=1, keepdims=True), 1e-6)
     timbre = _means(track.sound[:, 2:], edges)
     loudest = np.maximum.reduceat(level, edges[:-1])
-    # Rounded at once: a long track has half a million of them.
+    # Rounded together: a long track has half a million of them.
     pitch_rows, timbre_rows = pitches.round(3).tolist(), timbre.round(3).tolist()
     strength = np.clip(onset[edges[:-1]] / 12.0, 0.0, 1.0)
     return [
@@ -147,7 +147,7 @@ def find_sections(track: MeasuredTrack) -> list[Section]:
     times = np.asarray(edges * _SECTION_FRAME_S, dtype=np.float64)
     times[1:-1] = _to_downbeats(times[1:-1], track.rhythm)
     times[0], times[-1] = 0.0, track.duration_s
-    # Two boundaries may have come to the same downbeat.
+    # Two boundaries may have moved to the same downbeat.
     times, first = np.unique(times, return_index=True)
     return [
         _describe(track, float(start), float(stop), float(confidence[i]))
@@ -164,7 +164,7 @@ def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.floa
 
 
 def _is_silent(track: MeasuredTrack, start: float, stop: float) -> bool:
-    """Tell a stretch of silence, whatever reaches over its edges."""
+    """Whether a stretch is silent, ignoring sound that reaches over its edges."""
     first = min(int(start * FRAME_RATE), len(track.sound) - 1)
     levels = track.sound[:, 1]
     softest = np.clip(levels.max() - _QUIET_DB, FLOOR_DB, _SILENCE_DB)
@@ -200,9 +200,9 @@ def find_mix_points(track: MeasuredTrack) -> tuple[float, float]:
     """Find where a track can be faded in and out.
 
     Returns:
-        ``(mix_in_s, mix_out_s)``: the downbeat from which the first full-energy phrase of four bars
-        runs, and the end of the last one, whole phrases later. Without bars, where the level of
-        full energy is first reached and last left; a silent track gives 0 and its duration.
+        ``(mix_in_s, mix_out_s)``: the downbeat that starts the first full-energy phrase of four
+        bars, and the end of the last one, whole phrases later. Without bars, the times at which the
+        full-energy level is first reached and last left; a silent track gives 0 and its duration.
     """
     threshold = max(track.levels.loudness_lufs - _QUIETER_LU, -70.0)
     heard = np.flatnonzero(track.levels.steps_lufs > threshold)

@@ -1,4 +1,4 @@
-"""Words as vectors, for checkpoints that put them into one space with audio."""
+"""Text as vectors, for checkpoints whose text and audio vectors share one space."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from pipelines.analysis.embedding import unit_vector
 
 
 class Texts:
-    """Keeps the text tower that was used last; it runs on the CPU, one text at a time."""
+    """Keeps the most recently used text tower; it runs on the CPU, one text at a time."""
 
     def __init__(self, model_dir: Path) -> None:
         self._model_dir = model_dir
@@ -16,10 +16,10 @@ class Texts:
         self._lock = asyncio.Lock()
 
     async def embed(self, text: str, card: ModelCard) -> list[float]:
-        """Return the vector of a text, with norm 1 and as long as those of audio.
+        """Return the vector of a text, with norm 1 and the same length as those of audio.
 
         Raises:
-            CheckpointError: The checkpoint is not on this machine, or not what its card says.
+            CheckpointError: The checkpoint is not on this machine, or does not match its card.
         """
         async with self._lock:
             return await asyncio.to_thread(self._embed, text, card)

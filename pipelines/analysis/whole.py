@@ -1,4 +1,4 @@
-"""The whole analysis of many tracks: both steps behind batchers that share one device."""
+"""The complete analysis of many tracks: both steps behind batchers that share one device."""
 
 import asyncio
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class WholeAnalysis:
         """Bring a track to the device once, and cut its windows for both steps.
 
         Raises:
-            AudioError: The audio is not fit for one of them.
+            AudioError: The audio is unsuitable for one of them.
             DeviceFaultError: The device broke.
         """
 
@@ -54,11 +54,11 @@ class WholeAnalysis:
         return merge(track.duration_s, spectral, mood, embedding)
 
     async def wants_more(self) -> None:
-        """Wait until another track would gain something."""
+        """Wait until another track would speed up the whole."""
         await self.spectral.wants_more()
         await self.described.wants_more()
 
     async def compile(self) -> None:
-        """Let every network meet its batch sizes."""
+        """Run every network at each of its batch sizes once."""
         await self.spectral.compile()
         await self.described.compile()

@@ -1,4 +1,4 @@
-"""Check that a checkpoint is what its card says, before the service uses it."""
+"""Check that a checkpoint matches its card before the service uses it."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +24,8 @@ from pipelines.analysis.tags.tagging import vocabulary_of
 
 N_WINDOWS = 3
 TOLERANCE = 1e-4
-"""Difference between a row of a batch and the same window alone, relative to the largest value
-(1 at least): kernels for other batch sizes sum in another order."""
+"""Allowed difference between a row of a batch and the same window alone, relative to the largest
+value (at least 1): kernels for other batch sizes sum in another order."""
 
 OF_AFA = ("beats", "key", "chords")
 """Roles whose networks are part of afa."""
@@ -35,21 +35,21 @@ _PLACEHOLDER = re.compile(r"label_?\d+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked; ``fault`` is "" if it is right."""
+    """One thing that was checked; ``fault`` is "" if it passed."""
 
     what: str
     fault: str = ""
 
 
 def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterator[Finding]:
-    """Look whether a pulled checkpoint is what its card says; ends where nothing more can be told.
+    """Check a pulled checkpoint against its card; stops when nothing more can be checked.
 
     Args:
-        card: Of a checkpoint that runs as windows: tags, attributes, embedding. Of beats, key
-            and chords, whose networks are part of afa, only the weights are looked at, and whether
-            one of those takes them.
+        card: Of a checkpoint that runs on windows: tags, attributes, embedding. The networks for
+            beats, key and chords are part of afa: for these, only the weights are checked, and
+            whether the network accepts them.
         model_dir: The model cache.
-        device: Where it is run.
+        device: Where it runs.
     """
     if card.parts:
         yield from _check_parts(card, model_dir, device)
@@ -88,7 +88,7 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
 
 
 def _check_parts(card: ModelCard, model_dir: Path, device: torch.device) -> Iterator[Finding]:
-    """Look at the networks of a projection, and whether it takes what they say."""
+    """Check the networks of a projection, and whether it accepts their outputs."""
     for part in card.parts:
         for finding in check_card(part, model_dir, device):
             yield Finding(f"{part.model_id}: {finding.what}", finding.fault)
@@ -122,7 +122,7 @@ def _of_afa_fault(card: ModelCard, model_dir: Path, device: torch.device) -> str
 
 
 def _run(model: CheckpointModel, windows: Tensor) -> dict[str, Tensor]:
-    # In TF32, which only some kernels of a GPU take, one window may differ from three by 1e-3.
+    # In TF32, which only some GPU kernels use, one window may differ from three by 1e-3.
     exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
     with torch.inference_mode(), exact:
         return {name: rows.float().cpu() for name, rows in model.forward(windows).items()}

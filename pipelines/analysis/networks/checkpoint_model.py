@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How networks are to run, as far as they support it.
+    """How networks should run, as far as they support it.
 
     Attributes:
         dtype: float32, or bfloat16 for half precision if a network supports it.
-        batch_sizes: Compile transformers for these numbers of windows, ascending; smaller batches
-            are filled up to the next of them, so that every shape is static. Empty means no
+        batch_sizes: Compile transformers for these numbers of windows, ascending. Batches are
+            padded to the next of these sizes, so that every shape is static. Empty means no
             compilation.
         cuda_graphs: Record a CUDA graph for each batch size, if the device is a GPU.
     """
@@ -50,14 +50,14 @@ class Execution:
 EAGER = Execution()
 
 MAX_COMPILED = 64
-"""Shapes that torch may compile of one function, at most. All transformers share one outermost
-function, and the default limit is eight shapes: whatever came after would silently run uncompiled.
+"""Maximum number of shapes that torch may compile of one function. All transformers share one
+outermost function, and beyond the default limit of eight shapes the rest silently run uncompiled.
 """
 
 _LONGEST_REASON = 200
 
 LEVEL = 0.1
-"""RMS of the noise on which networks are tried, about the level of tracks at their input."""
+"""RMS of the noise that networks are tried on: about the level of tracks at their input."""
 
 
 class CheckpointModel:
@@ -68,11 +68,11 @@ class CheckpointModel:
         network: Maps windows ``[B, T]`` to named outputs, front-end included.
         device: Where it runs.
         max_windows: Maximum number of windows of a track; 0 means all.
-        execution: The precision and compilation that are wanted.
+        execution: The requested precision and compilation.
         compiled: Where compiled forwards are kept for other replicas; None keeps none.
 
     Attributes:
-        execution: How it runs: what is wanted, as far as the network supports it.
+        execution: How it runs: as requested, as far as the network supports it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class CheckpointModel:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The numbers of windows it is compiled for, ascending; empty: any number will do."""
+        """The numbers of windows it is compiled for, ascending; empty if any number will do."""
         return self.execution.batch_sizes
 
     def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
@@ -124,11 +124,11 @@ class CheckpointModel:
     def warm_up(self) -> None:
         """Run every compiled batch size (or one window) once, so that no request waits for it.
 
-        To be called in the thread and on the stream of the forwards. What another replica has
-        compiled is taken over. The first window is noise, and what is looked at.
+        Call it in the thread and on the stream of the forwards. It reuses what another replica has
+        compiled. The first window is noise, and its outputs are checked.
 
         Raises:
-            CheckpointError: The outputs are not those of the card, or not finite.
+            CheckpointError: The outputs do not match the card, or are not finite.
         """
         begun_s = time.perf_counter()
         was_kept = False
@@ -156,10 +156,10 @@ class CheckpointModel:
             raise CheckpointError(self.model_id, self.card.source, fault, remedy)
 
     def cut(self, samples: Tensor) -> Tensor:
-        """Cut a track at the model's sample rate, ``[T]``, to windows ``[W, length]``.
+        """Cut a track at the model's sample rate, ``[T]``, into windows ``[W, length]``.
 
-        A track shorter than one window is repeated to fill it: the networks then hear music to the
-        end, not a silence they would judge as well.
+        A track shorter than one window is repeated to fill it, so that the networks analyse music
+        to the end and do not judge silence as well.
         """
         length = self.spec.length
         if 0 < len(samples) < length:
@@ -177,7 +177,7 @@ def load(
     """Load a pulled checkpoint to a device.
 
     Raises:
-        CheckpointError: It is not in ``model_dir``, or not what the card says.
+        CheckpointError: It is not in ``model_dir``, or does not match the card.
         CardError: No class here runs this card.
     """
     with _taking_weights(card):
@@ -189,11 +189,11 @@ def load(
 
 
 def build_own(card: ModelCard, model_dir: Path, build: Callable[[dict[str, Tensor]], T]) -> T:
-    """Build a network of afa's own for beats, key or chords, which runs by no card's windows.
+    """Build one of afa's own networks for beats, key or chords, whose windows no card sets.
 
     Raises:
-        CheckpointError: The weights are not in ``model_dir``, not what the card says, not finite,
-            or of another network.
+        CheckpointError: The weights are not in ``model_dir``, do not match the card, are not
+            finite, or belong to another network.
     """
     tensors = load_tensors(card, model_dir)
     for name, tensor in tensors.items():
@@ -219,11 +219,11 @@ def _taking_weights(card: ModelCard) -> Iterator[None]:
 
 
 def try_all(models: Iterable[CheckpointModel]) -> None:
-    """Run each network once, before anything is heard with it.
+    """Run each network once before anything is analysed with it.
 
     Raises:
-        CheckpointError: One cannot be run, or its outputs are not those of its card, or not finite.
-        DeviceFaultError: The device is broken, or too small for one.
+        CheckpointError: One cannot run, or its outputs do not match its card or are not finite.
+        DeviceFaultError: The device is broken, or too small for one of them.
     """
     for model in models:
         try:
@@ -244,7 +244,7 @@ def noise(n_windows: int, length: int) -> Tensor:
 
 
 def outputs_fault(card: ModelCard, outputs: Mapping[str, Tensor]) -> str:
-    """Say in what a network's outputs are not those of its card; "" where they are."""
+    """Say how a network's outputs differ from its card; "" if they match."""
     found = {name: tuple(rows.shape[1:]) for name, rows in outputs.items()}
     for name, n_dimensions in card.outputs.items():
         if name not in found:
@@ -262,7 +262,7 @@ def outputs_fault(card: ModelCard, outputs: Mapping[str, Tensor]) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Tell what a network raised, in a line; of weights that do not fit, some that are missing."""
+    """Return a network's error as one line; if weights do not fit, with some missing ones."""
     line, *rest = str(error).split("\n")
     if line.endswith(":") and rest:
         line = shorten(f"{line} {rest[0]}", _LONGEST_REASON, placeholder=" …").rstrip(". ")

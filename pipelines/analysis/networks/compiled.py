@@ -1,4 +1,4 @@
-"""What torch has compiled for a checkpoint, kept in its folder so that a fleet compiles only once.
+"""Keep what torch compiles for a checkpoint in its folder, so that a fleet compiles only once.
 
 A file holds code: anyone who can write to the model folder can run code in the service.
 """
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class CompiledFile:
-    """The compiled forwards of one checkpoint on one kind of GPU, by one torch.
+    """The compiled forwards of one checkpoint for one kind of GPU and one version of torch.
 
     Args:
         path: Where they are kept.
@@ -27,7 +27,7 @@ class CompiledFile:
 
     @classmethod
     def of(cls, card: ModelCard, model_dir: Path, device: torch.device) -> "CompiledFile":
-        """Return the file of a checkpoint on a device; other weights, GPU or torch give another.
+        """Return the file for a checkpoint's weights, a kind of GPU and a version of torch.
 
         Raises:
             CheckpointError: The checkpoint is absent or damaged.
@@ -38,7 +38,7 @@ class CompiledFile:
         return cls(model_dir / card.model_id / f"compiled-{key}.bin")
 
     def restore(self) -> bool:
-        """Load what is kept into torch before it compiles; return whether there was anything."""
+        """Load the file into torch before it compiles; return whether it held anything."""
         try:
             kept = self.path.read_bytes()
         except OSError:
@@ -46,7 +46,7 @@ class CompiledFile:
         return torch.compiler.load_cache_artifacts(kept) is not None
 
     def keep(self) -> None:
-        """Keep what torch has compiled so far; a folder that cannot be written to is left alone."""
+        """Save what torch has compiled so far; an unwritable folder only logs a warning."""
         made = torch.compiler.save_cache_artifacts()
         if made is None:
             return

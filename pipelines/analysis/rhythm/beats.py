@@ -23,18 +23,18 @@ from pipelines.batching.framed import FrameGrid
 from pipelines.batching.windows import LazyWindows, Windows
 
 _NEW_FRAMES = 6000
-"""Frames (two minutes) that a window of afa's own network adds."""
+"""New frames (two minutes) in each window of afa's own network."""
 _BEATNET_FRAMES = 1600
-"""32 s, the shape of every forward of BeatNet."""
+"""32 s, the length of every forward of BeatNet."""
 _BEATNET_WARM_UP = 198
 """4 s, in which its recurrent state settles (a longer warm-up moves no beat)."""
 _BEATNET_TAIL = 2  # The last frames' FFTs reach over the window's end.
 
 ATTACK_S = 0.03
-"""From a beat to the sound that begins with it."""
+"""Time from a beat to the sound that begins with it."""
 _STRESS = 0.6
 _ABOUT = 1.1
-"""Tempi up to this many times faster or slower count as one."""
+"""Tempi within this ratio of each other count as one."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class BeatEvidence:
 
     @cached_property
     def is_told(self) -> NDArray[np.bool_]:
-        """Whether anything is told of a beat, ``[N]``: in a pause nothing is."""
+        """Whether the network reports anything for a frame, ``[N]``; in a pause it does not."""
         return np.asarray(self.activations.any(axis=1))
 
     @cached_property
     def told_tempo(self) -> NDArray[np.float32] | None:
-        """`tempo` outside of pauses, where the network says only what is usual."""
+        """`tempo` without the pauses, for which the network only reports what is usual."""
         if self.tempo is None:
             return None
         starts = np.arange(len(self.tempo)) * TEMPO_STRIDE
@@ -70,7 +70,7 @@ class BeatEvidence:
 
     @cached_property
     def changes_per_second(self) -> float:
-        """How often the chord changes outside of pauses; 0 where it never does."""
+        """Chord changes per second outside pauses; 0 if there are none."""
         if self.chords is None or not self.is_told.any():
             return 0.0
         return self.chords.changes_per_second / float(self.is_told.mean())
@@ -89,8 +89,8 @@ class BeatEvidence:
     def stressed(self) -> NDArray[np.float32]:
         """`pulse`, stronger where a chord begins and weaker where none does.
 
-        It tells which of the grids of one tempo is right, and not which tempo is: where a chord
-        begins with every other beat, all the others are weaker.
+        It helps to choose among grids of one tempo, but not to choose the tempo: if a chord begins
+        on every other beat, the beats in between are weaker.
         """
         if self.chords is None:
             return self.pulse
@@ -102,8 +102,8 @@ class BeatEvidence:
     def likelihood(self, tempo: float) -> float:
         """Log-likelihood per second of the best beats within a tenth of a tempo in BPM.
 
-        It takes 10 ms of a processor for three minutes, so it is remembered: tempi that differ by
-        less than a frame have the same.
+        It takes 10 ms of processor time for a track of three minutes, so it is cached: tempi that
+        differ by less than a frame share a value.
         """
         space = BeatSpace(tempo / _ABOUT, tempo * _ABOUT)
         periods = int(space.periods[0]), int(space.periods[-1])
@@ -136,10 +136,10 @@ class BeatModel:
         self._network = network.to(device).requires_grad_(False)
 
     def windows(self, samples: Tensor, n_samples: int | None = None) -> Windows:
-        """Cut ``[T]`` to windows, each brought to the level that the network wants when taken.
+        """Cut ``[T]`` into windows, each scaled to the level that the network wants when read.
 
         Args:
-            samples: The track, with or without zeros behind it.
+            samples: The track, with or without trailing zeros.
             n_samples: Length of the track without them; all of ``samples`` when None.
         """
         n = samples.shape[-1] if n_samples is None else n_samples
@@ -162,7 +162,7 @@ class BeatModel:
 
 
 def join_beats(rows: Mapping[str, Tensor], grid: FrameGrid, n_samples: int) -> BeatEvidence:
-    """Join the rows of a beat network, whose windows lie on a grid."""
+    """Join the rows of a beat network whose windows lie on a grid."""
     activations = grid.join(rows["activations"], n_samples).numpy()
     if "tempo" not in rows:
         return BeatEvidence(activations)
@@ -180,7 +180,7 @@ def load_beat_model(card: ModelCard, model_dir: Path, device: torch.device) -> B
     """Load the beat network that a card describes.
 
     Raises:
-        CheckpointError: The checkpoint is absent, damaged, or of another network.
+        CheckpointError: The checkpoint is absent, damaged, or belongs to another network.
         CardError: No class here runs this card.
     """
     match card.network:

@@ -35,21 +35,21 @@ _FACTOR = round(FRAME_RATE / NETWORK_RATE)
 _ON_BEAT = np.arange(-3, 8)
 """Where a beat's peak may lie: from 30 ms before the decoded beat to a sixteenth of a slow one."""
 _SOUND_OF_BEAT = np.arange(-3, 8)
-"""Frames of the level, 20 ms apart: however an attack falls between two, it lies in these."""
+"""Level frames, 20 ms apart, that contain a beat's attack however it falls between two frames."""
 _DRUMS = 0.5
-"""Mean probability of no chord: of drums alone it is more, a kick drum with a pitch included."""
+"""Mean probability of no chord; drums alone have more, even a kick drum with a pitch."""
 _ALTERNATION_WEIGHT = 8.0
 _ALTERNATION_BOUND = 2.0
-"""Where neither tempo is more usual, beats that alternate by more than 22 % are subdivisions; grids
-at the right level alternate by 17 % at most above 100 BPM."""
+"""If neither tempo is more usual, beats that alternate by more than 22 % are subdivisions; grids at
+the right level alternate by at most 17 % above 100 BPM."""
 _RELATIVES = (1.0, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0, 3.0)
 """Tempi of the grid's other levels, and of what triplets or dotted notes may stand for."""
 _GRID_WEIGHT, _BELIEF_WEIGHT = 0.2, 0.6
-"""Of the grid's likelihood per second and of the network's belief in its tempo. Real drums with
-quick hats explain a grid twice as fast as they are."""
+"""Weights of the grid's likelihood per second and of the network's belief in its tempo. Real drums
+with quick hi-hats also fit a grid at twice their tempo."""
 _USUAL_WEIGHT, _USUAL_BPM = 0.5, 95.0
-"""Of how usual a tempo is. Chosen with the two above among 600 settings, of those that count
-metronomes right, with every set in view that ``afa bench accuracy`` measures on, and lo-fi."""
+"""Weight and centre of how usual a tempo is. Chosen with the two above from those of 600 settings
+that count metronomes right, looking at lo-fi and every set that ``afa bench accuracy`` uses."""
 _UNLIKELY = 4.0
 """A tempo is ruled out if the network believes in it this much less (in nats) than in another."""
 _SAME_TEMPO = 0.04
@@ -57,20 +57,20 @@ _CALIBRATION = 0.7
 _TEMPO_MARGIN = 1.15
 _LEVEL_MARGIN = 2**0.5
 _OTHER_LEVEL_SHARE = 0.1
-"""Share of the time: a grid counted at half or double speed for longer does not keep its level."""
+"""A grid counted at half or double speed for more than this share of the time loses its level."""
 _STEADY, _STEADY_SHARE = 1.08, 0.9
 """A track is steady if at least this share of it is within this ratio of its tempo."""
 _STEADY_MARGIN, _STEADY_INERTIA, _FINER = 1.1, 400.0, 2
-"""Of a steady track's second decoding: the tempi that are looked at, their inertia, and frames in
-one of the first's. Chosen among 14 settings on eight songs of metal with a game's charts."""
+"""For a steady track's second decoding: the range of tempi (a ratio), their inertia, and frames per
+frame of the first. Chosen from 14 settings on eight metal songs with the charts of a game."""
 _CHROMA_WEIGHT, _CHORDS_WEIGHT = 0.5, 2.0
-"""Of their changes in finding the bars. Chosen among some forty, with every set in view that
-``afa bench accuracy`` measures on."""
+"""Weights of their changes for finding the bars. Chosen from some forty settings, looking at every
+set that ``afa bench accuracy`` uses."""
 _PAUSE_FRAMES = 2 * FRAME_RATE
-"""So far into a pause from either end beats go on."""
+"""Beats continue this far into a pause from either end."""
 _MIN_BEATS = 4
 _BEATLESS = 0.05
-"""Mean activation on the beats under which there is no beat to speak of."""
+"""Activation on a beat below which it does not count as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ def estimate_rhythm(
     """Decode beats, bars and tempo.
 
     Args:
-        evidence: What is heard of the beats.
-        chroma: float32 ``[M, 12]`` as `models.tonality.key.Hpcp` gives it; helps to find the bars.
-        levels_db: float32 ``[L]`` as `models.segments.SoundFrames` gives it; tells a metronome's
-            bars.
-        tempo_range: Where the tempo is to lie; None leaves it to the evidence.
+        evidence: The network's evidence of the beats.
+        chroma: float32 ``[M, 12]`` from `models.tonality.key.Hpcp`; helps to find the bars.
+        levels_db: float32 ``[L]`` from `models.segments.SoundFrames`; finds the bars of a
+            metronome.
+        tempo_range: The range in which the tempo must lie; None leaves it to the evidence.
 
     Returns:
         The rhythm; without at least four beats, `NO_RHYTHM`.
@@ -143,11 +143,11 @@ def _are_alone(chords: ChordEvidence, heard: NDArray[np.float64]) -> bool:
 
 
 def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float, float]]:
-    """Weigh other tempi that the beats may be counted in: half and double, and what is likely.
+    """Weigh other tempi at which the beats may be counted: half, double, and any likely one.
 
     Args:
-        evidence: What is heard of the beats.
-        tempo: BPM that was found; 0 has no alternatives.
+        evidence: The network's evidence of the beats.
+        tempo: The BPM that was found; 0 has no alternatives.
 
     Returns:
         BPM and probability, the likeliest first. With that of ``tempo`` they sum to one.
@@ -170,7 +170,7 @@ def weigh_alternatives(evidence: BeatEvidence, tempo: float) -> list[tuple[float
 
 
 def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
-    """Decode the beats, and again where the first grid lies at a wrong tempo or level."""
+    """Decode the beats, and again if the first grid has a wrong tempo or level."""
     pulse = evidence.pulse
     frames = _decode_once(pulse)
     tempo = dominant_tempo(frames / FRAME_RATE)
@@ -188,7 +188,7 @@ def _decode(evidence: BeatEvidence) -> NDArray[np.int64]:
 
 
 def _decode_within(evidence: BeatEvidence, within: TempoRange) -> NDArray[np.int64]:
-    """Decode the beats in a range of tempi, at the likeliest level that the range has."""
+    """Decode the beats in a range of tempi, at the likeliest level within the range."""
     space = BeatSpace(within.low, within.high)
     frames = _decode_once(evidence.pulse, space)
     tempo = dominant_tempo(frames / FRAME_RATE)
@@ -200,14 +200,14 @@ def _decode_within(evidence: BeatEvidence, within: TempoRange) -> NDArray[np.int
 
 
 def _levels(tempo: float) -> NDArray[np.float64]:
-    """The tempo, and those of its metrical relatives that music has, to the nearest whole BPM."""
+    """The tempo, and its metrical relatives that (as whole BPM) occur in music."""
     tempi = tempo * np.array(_RELATIVES)
     whole = np.rint(tempi)
     return np.asarray(tempi[(tempi == tempo) | ((whole >= SLOWEST) & (whole <= FASTEST))])
 
 
 def _log_odds(evidence: BeatEvidence, tempi: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weigh tempi against each other by the grid, the network, the chords and what is usual."""
+    """Log-odds of tempi from the grid, the network, the chords and what is usual."""
     likelihood = np.array([evidence.likelihood(tempo) for tempo in tempi])
     if evidence.told_tempo is None:
         belief = _BELIEF_WEIGHT * level_prior(tempi)
@@ -220,7 +220,7 @@ def _log_odds(evidence: BeatEvidence, tempi: NDArray[np.float64]) -> NDArray[np.
 
 
 def _choose_tempo(evidence: BeatEvidence, tempo: float, tempo_logits: NDArray[np.float32]) -> float:
-    """Choose among a tempo and those of its metrical relatives by grid and network."""
+    """Choose between a tempo and its metrical relatives."""
     tempi = _levels(tempo)
     belief = log_belief(tempo_logits, TEMPI, tempi)
     tempi = tempi[(tempi == tempo) | (belief > belief.max() - _UNLIKELY)]
@@ -232,7 +232,7 @@ def _choose_tempo(evidence: BeatEvidence, tempo: float, tempo_logits: NDArray[np
 def _counts_subdivisions(
     frames: NDArray[np.int64], pulse: NDArray[np.float32], tempo: float
 ) -> bool:
-    """Tell a grid whose every other beat is weak, weighed against how usual either tempo is."""
+    """Whether every other beat is weak, weighed against how usual either tempo is."""
     strength = _strength(frames, pulse)
     even, odd = float(strength[::2].mean()), float(strength[1::2].mean())
     alternation = np.log(max(even, odd, 1e-6) / max(min(even, odd), 1e-6))
@@ -256,10 +256,10 @@ def _at_tempo(
 
 
 def _keeps_level(frames: NDArray[np.int64], tempo: float) -> bool:
-    """Return whether next to none of a grid is counted twice or half as fast as the rest.
+    """Return whether almost none of a grid is counted twice or half as fast as the rest.
 
-    A player changes the tempo, and hardly ever to the double; what does is the choice between two
-    levels that are as good.
+    Players change the tempo, but hardly ever double or halve it; such jumps come from the choice
+    between two equally good levels.
     """
     tempi = local_tempi(frames / FRAME_RATE)
     octaves = np.abs(np.log2(tempi / tempo))
@@ -278,12 +278,12 @@ def _decode_near(
 
 
 def _decode_once(pulse: NDArray[np.float32], space: BeatSpace | None = None) -> NDArray[np.int64]:
-    """Decode beats, without those of long pauses, where nothing holds them to a tempo."""
+    """Decode beats, without those in long pauses, where nothing holds them to a tempo."""
     return _drop_silent(decode_beats(pulse[None], space)[0], pulse)
 
 
 def _around(tempo: float, margin: float, within: TempoRange | None) -> tuple[float, float]:
-    """Return the tempi about one, in BPM from and to, that lie in a range."""
+    """Return the lowest and highest BPM around a tempo that lie in a range."""
     low, high = tempo / margin, tempo * margin
     return (low, high) if within is None else (max(low, within.low), min(high, within.high))
 
@@ -293,8 +293,8 @@ def _steadied(
 ) -> NDArray[np.int64]:
     """Decode a steady track once more, in finer frames, between which the tempo changes less.
 
-    A beat at 170 BPM lasts 35.3 frames, so the first decoding pays for changes of tempo that are
-    none, and they have to be cheap: cheap enough for a fill or a blast beat to move the grid.
+    A beat at 170 BPM lasts 35.3 frames, so the first decoding pays for tempo changes that are only
+    rounding. They have to be cheap: so cheap that a fill or a blast beat can move the grid.
     """
     if len(frames) < _MIN_BEATS:
         return frames
@@ -306,7 +306,7 @@ def _steadied(
     space = BeatSpace(low, high, _STEADY_INERTIA, frame_rate=_FINER * FRAME_RATE)
     finer = decode_beats(upsample(pulse, _FINER)[None], space)[0]
     steady = np.unique(np.minimum(np.rint(finer / _FINER), len(pulse) - 1).astype(np.int64))
-    # A beat on the very first or last frame may lie outside by a hair on the steady grid.
+    # A beat on the very first or last frame may lie just outside on the steady grid.
     half_beat = 30.0 * FRAME_RATE / tempo
     before = frames[frames < steady[0] - half_beat]
     after = frames[frames > steady[-1] + half_beat]
@@ -343,7 +343,7 @@ def _levels_of_beats(
 
 
 def _drop_silent(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Leave out the beats of a pause, in which nothing is told, but those at its ends."""
+    """Drop the beats in pauses, where no beat is reported, except those near the ends."""
     told = np.concatenate([[0], (pulse > 0.0).cumsum()])
     before = np.maximum(frames - _PAUSE_FRAMES, 0)
     behind = np.minimum(frames + _PAUSE_FRAMES, len(pulse))
@@ -351,7 +351,7 @@ def _drop_silent(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArr
 
 
 def _drop_empty_ends(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Cut off beats before the first and behind the last that anything tells of."""
+    """Cut off beats before the first and after the last that the activations support."""
     if not len(frames):
         return frames
     heard = np.flatnonzero(_strength(frames, pulse) >= _BEATLESS)
@@ -372,8 +372,8 @@ def _tempo_confidence(
 ) -> float:
     """How far the beats stand out of the activation, and how much of the track keeps the tempo.
 
-    The exponent calibrates it: on the development set, tempi of confidence .6-.8 and .8-1 are right
-    (octave included) in 73 and 91 % of the tracks.
+    The exponent calibrates it: on the development set, tempi with a confidence of .6-.8 and .8-1
+    are right (octave included) in 73 and 91 % of the tracks.
     """
     background = float(pulse.mean())
     contrast = (float(_strength(frames, pulse).mean()) - background) / max(1.0 - background, 1e-6)

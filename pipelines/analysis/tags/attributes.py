@@ -1,8 +1,8 @@
-"""Attributes without an attribute network: a mapping of tags.
+"""Attributes without an attribute network, mapped from tags.
 
-The stand-in for deployments whose licence policy excludes VibeNet. It is a set of opinions, not a
+For deployments whose licence policy excludes VibeNet. The mapping is a set of opinions, not a
 trained model: each attribute weighs the tags that speak for it against those that speak against it.
-MagnaTagATune has no tag for an audience, so with it liveness hardly moves; AudioSet has one.
+MagnaTagATune has no tag for an audience, so liveness hardly moves with it; AudioSet has one.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ MAPPING_NETWORK = "tag-mapping"
 class _Evidence:
     """What moves an attribute between ``low`` and ``high``.
 
-    The priors stand for what is not heard: with them alone the attribute lies at
+    The priors count when no tag does: with them alone, the attribute lies at
     ``prior_for / (prior_for + prior_against)`` of its range.
     """
 
@@ -117,7 +117,7 @@ def attributes_from_tags(vocabulary: Vocabulary, probabilities: Tensor) -> dict[
     """Map the tag probabilities ``[K]`` of a vocabulary to attributes, each 0 to 1.
 
     Raises:
-        CardError: The mapping knows MagnaTagATune's and AudioSet's tags only.
+        CardError: The vocabulary is neither MagnaTagATune's nor AudioSet's.
     """
     if vocabulary not in (MTT, AUDIOSET):
         raise CardError("attributes can be mapped from MagnaTagATune's and AudioSet's tags only")
@@ -134,6 +134,6 @@ def _weigh(evidence: _Evidence, rated: Mapping[str, float]) -> float:
 
 
 def _strength(tags: str, rated: Mapping[str, float]) -> float:
-    """Add up the strongest three: whether one or all of the woodwinds play says the same."""
+    """Sum the squares of the three strongest: many woodwinds say little more than one."""
     found = sorted((rated[tag] for tag in tags.split(", ") if tag), reverse=True)
     return sum(value * value for value in found[:3])

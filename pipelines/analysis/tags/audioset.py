@@ -34,4 +34,4 @@ AUDIOSET_TAGS = {
 """Index → the name that the other vocabularies give it."""
 
 MOOD_TAGS = ("happy", "funny", "sad", "tender", "exciting", "angry", "scary")
-"""The moods; rare labels that the networks give low probabilities even where they are right."""
+"""The moods: rare labels, to which the networks give low probabilities even when they are right."""

@@ -1,4 +1,4 @@
-"""One list of tags that contradicts neither itself nor what else is known about the track."""
+"""Make a list of tags consistent with itself and with what else is known about the track."""
 
 from collections.abc import Sequence
 
@@ -6,24 +6,24 @@ from pipelines.analysis.records import MoodTag
 from pipelines.analysis.tags.vocals import VOICE_TAGS
 
 SURE = 2 / 3
-"""From here on, instrumentalness or its complement is certain enough to report on voices at all.
+"""From this value on, instrumentalness or its complement is certain enough to report on voices.
 
-Chosen beforehand: of 30 rendered pieces without voices (20 s) one has a tag of a voice, with .5
-three."""
+Chosen beforehand: of 30 rendered pieces without voices (20 s), one gets a voice tag; with .5, three
+do."""
 SLOW_BELOW_BPM, FAST_ABOVE_BPM = 110.0, 90.0
-"""A track is not called slow from the first on, nor fast up to the second."""
+"""A track is not called slow from the first tempo up, nor fast up to the second."""
 OPPOSITES = (("slow", "fast"), ("quiet", "loud"), ("soft", "loud"), ("happy", "sad"))
 
 
 def consistent_tags(tags: Sequence[MoodTag], without_vocals: float, tempo: float) -> list[MoodTag]:
-    """Leave out what contradicts the voices or the tempo of the track, or a stronger tag.
+    """Drop tags that contradict the track's voices or tempo, or a stronger tag.
 
     Args:
-        tags: Under their common names, by falling score, see
+        tags: Under their common names, by descending score, see
             `pipelines.analysis.tags.tagging.merge_tags`.
         without_vocals: See `pipelines.analysis.tags.vocals.instrumentalness`. If it is uncertain,
             neither a voice nor "instrumental" is reported.
-        tempo: BPM; 0 where there is no beat, which contradicts neither slow nor fast.
+        tempo: BPM; 0 if there is no beat, which contradicts neither slow nor fast.
     """
     out = _of_voices(without_vocals) | _of_pace(tempo)
     kept: list[MoodTag] = []

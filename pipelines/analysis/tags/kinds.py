@@ -1,4 +1,4 @@
-"""What a tag is a word for: a mood, a genre, an instrument, a voice and so on."""
+"""What a tag names: a mood, a genre, an instrument, a voice and so on."""
 
 from typing import Literal
 
@@ -29,7 +29,7 @@ _KINDS: dict[str, TagKind] = {
 
 
 def kind_of(tag: str) -> TagKind:
-    """Tell what a tag is a word for; all that is nothing else is a genre.
+    """Return what a tag names; a tag of no other kind is a genre.
 
     Args:
         tag: Under its common name, see `pipelines.analysis.tags.tagging.merge_tags`.

@@ -1,8 +1,8 @@
 """How probable the musicnn checkpoints find each tag in ordinary music.
 
 A tag's mean probability over the evaluation set (6 patches of each of its 108 clips, at -14 LUFS),
-the 35 real recordings weighing as much as the 73 rendered ones; not below .01. Only the order of
-magnitude matters: it tells a rare tag's .05 from a common tag's .05.
+with the 35 real recordings weighing as much as the 73 rendered ones; at least .01. Only the order
+of magnitude matters: it distinguishes a rare tag's .05 from a common tag's .05.
 """
 
 # fmt: off

@@ -1,4 +1,4 @@
-"""Tags: vocabularies, scores that can be compared between tags, and one list made from several."""
+"""Tags: vocabularies, scores that are comparable between tags, and merging lists into one."""
 
 import math
 from collections import Counter
@@ -24,17 +24,17 @@ MAX_TAGS = 20
 """Maximum number of tags that are reported."""
 
 CANDIDATE = 0.55
-"""Most of an instrument that AudioSet's tags alone tell.
+"""Highest score of an instrument that only AudioSet's tags report.
 
-In 48 rendered pieces with known instruments 15 of 76 such tags from .6 on were right, of those that
-musicnn hears too 33 of 54, of musicnn's own 28 of 50. The rule was made after these figures, which
-agree for both soundfonts (10 of 51, 5 of 25). On real recordings it was not measured."""
+In 48 rendered pieces with known instruments, 15 of 76 such tags of .6 or more were right; of those
+that musicnn reports too, 33 of 54; of musicnn's own, 28 of 50. The rule was made after these
+figures, which agree for both soundfonts (10 of 51, 5 of 25). It was not measured on real music."""
 
 _NEUTRAL = 0.05
 _RARE = 0.01
 _RELATIVE = 0.6
 
-# Names for what both vocabularies call differently, or one vocabulary more than once.
+# Common names for tags that the vocabularies name differently, or that one contains twice.
 _SAME = {
     "female vocals": (
         "female vocalists, female vocalist, female vocal, female voice, female, woman"
@@ -56,8 +56,8 @@ class Vocabulary:
     """The tags of a network.
 
     Attributes:
-        names: In the order of its outputs; "" is an output that says nothing about music.
-        reference: The usual probability of every tag; without one, the score is the probability.
+        names: In the order of its outputs; "" marks an output that says nothing about music.
+        reference: The usual probability of every tag; without it, the score is the probability.
     """
 
     names: tuple[str, ...]
@@ -71,10 +71,10 @@ AUDIOSET = Vocabulary(
     tuple(AUDIOSET_TAGS.get(index, "") for index in range(N_CLASSES)),
     {name: _RARE if name in MOOD_TAGS else _NEUTRAL for name in AUDIOSET_TAGS.values()},
 )
-"""No reference distribution has been measured: moods are taken as rare, the rest as usual."""
+"""No reference distribution has been measured: moods count as rare, the rest as usual."""
 
 _FIRST_OF_AUDIOSET = ("Speech", "LABEL_0")
-"""First labels of configurations that name AudioSet's classes, or no classes."""
+"""First labels of configurations that name AudioSet's classes, or name no classes."""
 
 _VOCABULARIES = {"musicnn-mtt": MTT, "musicnn-msd-768": MSD}
 
@@ -83,9 +83,8 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     """Return the vocabulary of a checkpoint's ``tags``.
 
     Raises:
-        CardError: Nobody wrote down what its tags are, or not of as many as there are, or two are
-            called the same.
-        CheckpointError: Its configuration should say so, and is not in the cache.
+        CardError: Its tags are named nowhere, their number is wrong, or two have the same name.
+        CheckpointError: Its configuration, which should name them, is not in the cache.
     """
     if card.model_id in _VOCABULARIES:
         return _VOCABULARIES[card.model_id]
@@ -103,20 +102,21 @@ def vocabulary_of(card: ModelCard, model_dir: Path) -> Vocabulary:
     if not all(isinstance(label, str) for label in labels.values()):
         raise CardError(f"{card.model_id}: the names of its tags are not text")
     names = tuple(labels[str(i)].split("---")[-1].lower() for i in range(n_tags))
-    # Discogs' labels are "genre---style", each of them rare; others tell probabilities as they are.
+    # Discogs' labels are "genre---style", each of them rare; other networks' scores are unchanged.
     is_discogs = any("---" in label for label in labels.values())
     twice = [name for name, n in Counter(names).items() if n > 1 and name]
-    if twice and not is_discogs:  # where a style of several genres is one word
+    if twice and not is_discogs:  # where several genres may share the name of a style
         raise CardError(f"{card.model_id}: two of its tags are called {twice[0]!r}")
     return Vocabulary(names, dict.fromkeys(names, _RARE) if is_discogs else {})
 
 
 def score(probability: float, reference: float) -> float:
-    """Turn a tag's probability into a score that can be compared between tags.
+    """Turn a tag's probability into a score that is comparable between tags.
 
-    Mood tags are rare, and a network that knows it gives them low probabilities even where they are
-    right; so the log-odds are moved by part of the log-odds of the tag's usual probability. A tag
-    that is usually at .05 reaches .5 there; one usually at .01 at .02, one usually at .25 at .14.
+    Mood tags are rare, and a network that knows it gives them low probabilities even when they are
+    right; so the log-odds are shifted by part of the log-odds of the tag's usual probability. A tag
+    usually at .05 scores .5 at that probability; one usually at .01, at .02; one usually at .25, at
+    .14.
 
     Args:
         probability: 0 to 1.
@@ -143,16 +143,16 @@ def scores(vocabulary: Vocabulary, probabilities: Tensor) -> dict[str, float]:
 
 
 def calibrated_tags(vocabulary: Vocabulary, probabilities: Tensor) -> list[MoodTag]:
-    """Return the tags that stand out, by falling score and under their common names."""
+    """Return the tags that stand out, by descending score, under their common names."""
     rated = scores(vocabulary, probabilities).items()
     return merge_tags([MoodTag(name, value) for name, value in rated])
 
 
 def merge_tags(*lists: Sequence[MoodTag]) -> list[MoodTag]:
-    """Make one list of several: a tag that occurs more than once keeps its highest score.
+    """Merge lists into one: a tag that occurs more than once keeps its highest score.
 
     Returns:
-        At most `MAX_TAGS` tags with a score of at least `MIN_SCORE`, by falling score, ties by
+        At most `MAX_TAGS` tags with a score of at least `MIN_SCORE`, by descending score, then
         name.
     """
     best: dict[str, float] = {}
@@ -164,9 +164,9 @@ def merge_tags(*lists: Sequence[MoodTag]) -> list[MoodTag]:
 
 
 def joined_tags(tagger: Sequence[MoodTag], trunk: Sequence[MoodTag]) -> list[MoodTag]:
-    """Make one list of what the tagger and the trunk of the embedding hear, as `merge_tags` does.
+    """Merge the tags of the tagger and of the embedding's trunk, as `merge_tags` does.
 
-    An instrument that the trunk alone hears is no more than a candidate, see `CANDIDATE`.
+    An instrument that only the trunk reports is no more than a candidate, see `CANDIDATE`.
     """
     heard = {tag.tag for tag in tagger}
     weighed = [

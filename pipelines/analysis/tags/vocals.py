@@ -1,7 +1,7 @@
 """Whether anybody sings or speaks: an attribute network's answers weighed with a tagger's voices.
 
-VibeNet alone tells voices from instruments, but does not use the scale as intended: songs with a
-full band lie at .5-.8, instrumental music at .7-.95. A tagger detects voices better; the two
+VibeNet alone separates voices from instruments, but does not use the scale as intended: songs with
+a full band lie at .5-.8, instrumental music at .7-.95. A tagger detects voices better; the two
 together are calibrated so that .5 divides songs from instrumentals. But a tagger trained on songs
 goes by their sound and finds a singer in a solo guitar. A network trained on sounds of all kinds
 does not, so its answer weighs most. And without a voice there is no speech: hiss, rain and
@@ -26,42 +26,42 @@ VOICE_TAGS = frozenset(
 
 # Logistic regression over 140 stretches of 20 s: 35 instrumental clips of the evaluation set, alone
 # and with each of three singers (a woman's and a man's solo of vocadito, a rock singer's stem) at
-# -6 to +3 dB against the band. Singers and clips left out in turn, area under the ROC curve: .93
-# together, .80 VibeNet alone, .94 the tagger alone; under .5 lie 86 % of the sung stretches, above
-# it 89 % of the instrumental ones.
+# -6 to +3 dB against the band. Leaving out singers and clips in turn, the area under the ROC curve
+# is .93 together, .80 for VibeNet alone, .94 for the tagger alone; 86 % of the sung stretches lie
+# below .5, 89 % of the instrumental ones above.
 _OFFSET = -0.76
 _NETWORK_WEIGHT = 1.48
 _VOICE_WEIGHT = -1.98
 _LEAST = 0.001
 
 SOUND_TAGGER = "efficientat-mn04"
-"""The network of AudioSet's tags whose probabilities `voices` and `with_voices` were fitted on."""
+"""The AudioSet network on whose probabilities `voices` and `with_voices` were fitted."""
 SINGING_TAGS = ("singing", "male vocals", "female vocals", "rap", "a cappella")
 SPEECH_TAGS = ("speech", "male speech", "female speech", "conversation", "narration")
 _SUNG, _SPOKEN = 0.01, 0.07
 """Probabilities between those of instrumental music and those of songs, and of speech over music.
 
-Of 94 instrumental clips singing is at .003 in the median, at .007 at the 90th percentile; with
-singers at .05, at .008 at the 10th. Speech: .02 and .04; with speakers .54 and .32."""
+In 94 instrumental clips, the median of singing is .003 and the 90th percentile .007; with singers,
+the median is .05 and the 10th percentile .008. Speech: .02 and .04; with speakers .54 and .32."""
 
 # Logistic regression, with a ridge of 10, over 582 stretches of 20 s: 94 clips of the evaluation
 # set, alone, with each of the three singers and with a speaker at -6 to +6 dB, and 112 of game
-# music. Voices and clips left out in turn, area under the ROC curve: 1.00, and .96 without.
+# music. Leaving out voices and clips in turn, the area under the ROC curve is 1.00; without, .96.
 _HEARD_OFFSET = 0.56
 _MUSIC_WEIGHT = 0.41
 _HEARD_WEIGHT = -1.99
 
 WORDLESS = 0.1
-"""Most speechiness of music without any voice."""
+"""Highest speechiness of music without any voice."""
 
 
 def instrumentalness(network: float, vocabulary: Vocabulary, probabilities: Tensor) -> float:
     """Weigh an attribute network's instrumentalness with the tags of the same track.
 
     Args:
-        network: What the attribute network says, 0 to 1.
-        vocabulary: Of the tagger; without any tag of a voice ``network`` is returned.
-        probabilities: Of its tags, ``[K]``.
+        network: The attribute network's value, 0 to 1.
+        vocabulary: The tagger's; if it has no voice tag, ``network`` is returned.
+        probabilities: The tagger's, ``[K]``.
 
     Returns:
         0 to 1: how likely it is that the track has no vocals.
@@ -77,12 +77,12 @@ def instrumentalness(network: float, vocabulary: Vocabulary, probabilities: Tens
 
 
 def voices(vocabulary: Vocabulary, windows: Tensor) -> float:
-    """Say how much speaks for a voice in tag probabilities ``[W, K]`` of `SOUND_TAGGER`.
+    """Weigh the evidence for a voice in tag probabilities ``[W, K]`` of `SOUND_TAGGER`.
 
     Choirs' ohs and ahs count as instruments, as in `VOICE_TAGS`.
 
     Returns:
-        Natural logarithm of the odds to those between music with and without voices: 0 divides.
+        Log-odds (natural) relative to the boundary between music with and without voices, at 0.
     """
     heard = dict(zip(vocabulary.names, windows.mean(dim=0).tolist(), strict=True))
     sung, spoken = (max(heard[tag] for tag in tags) for tags in (SINGING_TAGS, SPEECH_TAGS))
@@ -93,8 +93,7 @@ def with_voices(without_vocals: float, voices: float) -> tuple[float, float]:
     """Weigh `instrumentalness` with `voices`.
 
     Returns:
-        0 to 1, as `instrumentalness`; and how much it moves with ``without_vocals``, its
-        derivative.
+        0 to 1, as `instrumentalness`; and its derivative with respect to ``without_vocals``.
     """
     evidence = _HEARD_OFFSET + _MUSIC_WEIGHT * _log_odds(without_vocals) + _HEARD_WEIGHT * voices
     weighed = 1.0 / (1.0 + math.exp(-evidence))
@@ -106,11 +105,11 @@ def speechiness(network: float, without_vocals: float) -> float:
     """Bound an attribute network's speechiness by how likely a voice is at all.
 
     Args:
-        network: What the attribute network says, 0 to 1.
+        network: The attribute network's value, 0 to 1.
         without_vocals: See `instrumentalness`.
 
     Returns:
-        0 to 1; what is under `WORDLESS` is left as it is.
+        0 to 1; values below `WORDLESS` are unchanged.
     """
     return min(network, WORDLESS + (1.0 - WORDLESS) * (1.0 - without_vocals))
 

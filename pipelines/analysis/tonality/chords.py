@@ -27,24 +27,24 @@ from pipelines.batching.framed import FrameGrid, up_to_silence
 from pipelines.batching.windows import LazyWindows, Windows
 
 _N_FRAMES = 352
-"""65.4 s, the shape of every forward: a minute with what it depends on is one."""
+"""65.4 s, the length of every forward: a minute plus its context fits into one."""
 _TRIM_FRAMES = 32
-"""A unit of length, so that few shapes occur."""
+"""Lengths are multiples of this, so that few shapes occur."""
 _IN_TUNE_CENTS = 15.0
-"""The network has learnt to bear as much; playing a track at another speed costs more."""
+"""The network is trained to tolerate this much; playing a track at another speed costs more."""
 _LONGEST_STEP_S = 1.5
 _STEP_S = 0.5
 _FRAME_WEIGHT = 0.5
-"""Frames side by side hear much of the same."""
+"""Neighbouring frames largely overlap."""
 _CHANGE, _CHANGE_ON_BAR = 1.5, 0.5
 """Cost of a change in nats: on any beat, and on the first of a bar."""
 _OTHER_BASS = 0.2
-"""How much likelier than the root another bass has to be."""
+"""How much likelier than the root another bass must be."""
 _RIGHT_BIAS, _RIGHT_SLOPE = 0.37, 1.37
 """How likely a chord is right, by the log-odds of its frames' mean probability: a logistic
 regression on 160 rendered pieces, on sounds that the chords' training leaves out."""
 _PACE_FRAMES = 3
-"""Frames, .56 s together, between whose chords changes are counted without knowing the beats …"""
+"""Frames (.56 s) per step when chord changes are counted without knowing the beats …"""
 _PACE_CHANGE = 3.0
 """… and what a change costs there, in nats."""
 
@@ -65,12 +65,12 @@ class ChordEvidence:
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """Of the chords, ``[N, 25]``."""
+        """Probabilities of the chords, ``[N, 25]``."""
         return np.exp(self.chords, dtype=np.float64)
 
     @cached_property
     def changes_per_second(self) -> float:
-        """How often the chord changes; 0 where it never does."""
+        """Chord changes per second; 0 if there are none."""
         n = len(self.chords) // _PACE_FRAMES
         if n < 2:
             return 0.0
@@ -81,7 +81,7 @@ class ChordEvidence:
 
 
 class ChordModel:
-    """The chord network on its grid; output ``chords [B, 352, 38]``, basses behind chords."""
+    """The chord network on its grid; output ``chords [B, 352, 38]``: chords, then basses."""
 
     def __init__(self, model_id: str, network: ChordNetwork, device: torch.device) -> None:
         self.model_id = model_id
@@ -100,11 +100,11 @@ class ChordModel:
     def windows(
         self, samples: Tensor, tuning_cents: float, n_samples: int | None = None
     ) -> tuple[Windows, int]:
-        """Cut ``[T]`` to windows, in tune, and say how many samples the track has then.
+        """Tune ``[T]`` and cut it into windows; return them and the number of samples in tune.
 
         Args:
-            samples: The track, with or without zeros behind it.
-            tuning_cents: Of the track.
+            samples: The track, with or without trailing zeros.
+            tuning_cents: The track's tuning.
             n_samples: Length of the track without them; all of ``samples`` when None.
         """
         n = samples.shape[-1] if n_samples is None else n_samples
@@ -154,13 +154,13 @@ def find_chords(
     downbeats_s: Sequence[float],
     duration_s: float,
 ) -> list[Chord]:
-    """Find the chords: at least one of every bar, and more where they change on its beats.
+    """Find the chords: at least one per bar, and more where they change on its beats.
 
     Args:
-        evidence: Of the network.
-        beats_s: Ascending; without beats the chords change every half second at most.
-        downbeats_s: Some of the beats.
-        duration_s: Of the track, which the chords cover.
+        evidence: The network's output.
+        beats_s: Ascending; without beats, the chords change every half second at most.
+        downbeats_s: A subset of the beats.
+        duration_s: Length of the track, all of which the chords cover.
     """
     edges = _edges(beats_s, duration_s)
     is_bar = np.isin(edges[:-1], np.asarray(downbeats_s))
@@ -188,7 +188,7 @@ def find_chords(
 
 
 def _edges(beats_s: Sequence[float], duration_s: float) -> NDArray[np.float64]:
-    """Return where chords may change: the beats, and steps where there are none for long."""
+    """Return where chords may change: the beats, and regular steps in long gaps without any."""
     inside = [beat for beat in beats_s if 0.0 < beat < duration_s]
     whole = [0.0, *inside, duration_s]
     edges: list[float] = []
@@ -199,7 +199,7 @@ def _edges(beats_s: Sequence[float], duration_s: float) -> NDArray[np.float64]:
 
 
 def _likeliest(scores: NDArray[np.float64], change_costs: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Find the path through ``[N, 25]`` that scores most, less the cost ``[N]`` of its changes."""
+    """Find the path through ``[N, 25]`` that scores best, less the cost ``[N]`` of its changes."""
     best = scores[0]
     came_from = np.zeros(scores.shape, dtype=np.int64)
     here = np.arange(scores.shape[1])
@@ -230,7 +230,7 @@ def _chord(
 
 
 def _confidence(probability: float) -> float:
-    """Return the share of chords of such a mean probability that are right."""
+    """Return the share of chords with this mean probability that are right."""
     p = min(max(probability, 1e-6), 1.0 - 1e-6)
     log_odds = _RIGHT_BIAS + _RIGHT_SLOPE * math.log(p / (1.0 - p))
     return 1.0 / (1.0 + math.exp(-log_odds))

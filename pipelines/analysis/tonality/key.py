@@ -26,11 +26,11 @@ from pipelines.batching.framed import FrameGrid, pad_to, up_to_silence
 from pipelines.batching.windows import WindowSpec, cut, repeated, window_starts
 
 GRID_FRAMES = 320
-"""29.8 s, the shape of every forward."""
+"""29.8 s, the length of every forward."""
 _CROP_SPACING = 3
 _MAX_CROPS = 8
 _IN_TUNE_CENTS = 5.0
-"""As little as that moves no key."""
+"""A deviation this small changes no key."""
 _LEAST_CORRELATION = 0.3
 _LEAST_CONTRAST = 0.2
 """Standard deviation over mean of the profile: noise has .09-.20, music .32 and more."""
@@ -59,19 +59,19 @@ class ChromaModel:
     def chroma(
         self, rows: Mapping[str, Tensor], n_samples: int, tuning_cents: float
     ) -> NDArray[np.float32]:
-        """Join the rows of a track of ``n_samples`` samples to its chroma ``[N, 12]``."""
+        """Join the rows of a track of ``n_samples`` samples into its chroma ``[N, 12]``."""
         return join_chroma(rows, self.grid, n_samples, tuning_cents)
 
 
 def join_chroma(
     rows: Mapping[str, Tensor], grid: FrameGrid, n_samples: int, tuning_cents: float
 ) -> NDArray[np.float32]:
-    """Join the rows of `ChromaModel`, whose windows lie on a grid."""
+    """Join the rows of `ChromaModel`, as `ChromaModel.chroma` does, given the grid."""
     return fold(grid.join(rows["pitches"], n_samples).numpy(), tuning_cents)
 
 
 class KeyNetworkModel:
-    """The key networks on the same crops; output ``keys [B, K, 24]`` of K networks.
+    """K key networks on the same crops; output ``keys [B, K, 24]``.
 
     Args:
         model_id: One id for all of them.
@@ -88,10 +88,10 @@ class KeyNetworkModel:
         self._networks = [network.to(device).requires_grad_(False) for network in networks]
 
     def windows(self, samples: Tensor, tuning_cents: float) -> Tensor:
-        """Cut ``[T]`` to crops of 15 s, spread evenly over what sounds; less than that is repeated.
+        """Cut ``[T]`` into 15 s crops, spread evenly over the sound; a shorter track is repeated.
 
         Crops out of tune are brought to 440 Hz by playing them slower or faster: the networks have
-        few bins an octave, and a quarter tone between them is noise to them. Silent ones are left
+        few bins per octave, and a quarter tone between them is noise to them. Silent crops are left
         out.
         """
         samples = sounding(samples, SAMPLE_RATE // 2)
@@ -112,12 +112,12 @@ class KeyNetworkModel:
 
 
 def tuned(crops: Tensor, tuning_cents: float) -> Tensor:
-    """Play float32 ``[W, T]`` so that what is sharp by some cents is in tune; T stays."""
+    """Play float32 ``[W, T]``, sharp by some cents, in tune; T stays the same."""
     return repeated(played_in_tune(crops, tuning_cents), crops.shape[-1])
 
 
 def played_in_tune(samples: Tensor, tuning_cents: float) -> Tensor:
-    """Play ``[…, T]`` slower where it is sharp by some cents, faster where it is flat: float32."""
+    """Play ``[…, T]`` slower if it is sharp by some cents, faster if it is flat; as float32."""
     rate = _rate_in_tune(tuning_cents)
     if samples.device.type != "cpu":
         return resampled(samples, rate, SAMPLE_RATE)
@@ -125,7 +125,7 @@ def played_in_tune(samples: Tensor, tuning_cents: float) -> Tensor:
 
 
 def length_in_tune(n_samples: int, tuning_cents: float) -> int:
-    """Tell how long a track of ``n_samples`` samples is as `stretch_in_tune` plays it."""
+    """Return the length of a track of ``n_samples`` samples when `stretch_in_tune` plays it."""
     return -(-n_samples * SAMPLE_RATE // _rate_in_tune(tuning_cents))
 
 
@@ -133,10 +133,10 @@ def stretch_in_tune(samples: Tensor, tuning_cents: float, start: int, length: in
     """Play a stretch of ``[T]`` as `played_in_tune` plays the whole.
 
     Returns:
-        float32 ``[length]`` from sample ``start`` of what is played; zeros behind its end.
+        float32 ``[length]`` from sample ``start`` of the played track; zeros after its end.
     """
     rate = _rate_in_tune(tuning_cents)
-    # Whole seconds are whole samples of both; one more on either side, for the filter.
+    # A whole second is a whole number of samples at both rates; one more each side for the filter.
     first_s = max(0, start // SAMPLE_RATE - 1)
     stop = -(-(start + length) * rate // SAMPLE_RATE) + rate
     played = played_in_tune(samples[first_s * rate : stop], tuning_cents)
@@ -144,7 +144,7 @@ def stretch_in_tune(samples: Tensor, tuning_cents: float, start: int, length: in
 
 
 def _rate_in_tune(tuning_cents: float) -> int:
-    """Return the rate that samples are taken to have, so that they are in tune at `SAMPLE_RATE`."""
+    """Return the rate to assume for samples so that they are in tune at `SAMPLE_RATE`."""
     rate: int = round(SAMPLE_RATE * 2.0 ** (-tuning_cents / 1200.0))
     return rate
 

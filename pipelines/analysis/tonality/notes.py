@@ -1,9 +1,9 @@
-"""Names of keys and chords: pitch classes, modes, and the Camelot wheel, by which DJs mix."""
+"""Names of keys and chords: pitch classes, modes, and the Camelot wheel that DJs mix by."""
 
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 MODES = ("minor", "major")
 QUALITIES = ("min", "maj")
-"""Of chords, as in Harte's notation."""
+"""Qualities of chords, as in Harte's notation."""
 _DEGREES = ("1", "b2", "2", "b3", "3", "4", "b5", "5", "b6", "6", "b7", "7")
 
 # By pitch class: (minor, major).
@@ -51,12 +51,12 @@ def quality(mode: int) -> str | None:
 
 
 def chord_name(root: int, mode: int, bass: int) -> str:
-    """Name a chord in Harte's notation, which MIREX and mir_eval read; ``N`` is no chord.
+    """Name a chord in Harte's notation, as used by MIREX and mir_eval; ``N`` is no chord.
 
     Args:
         root: Pitch class, C = 0 … B = 11.
         mode: 1 major, 0 minor.
-        bass: Pitch class; another than the root is told as a degree above it: ``C:min/5``.
+        bass: Pitch class; unless it is the root, it is written as a degree above it: ``C:min/5``.
     """
     name, kind = pitch_class(root), quality(mode)
     if name is None or kind is None:
