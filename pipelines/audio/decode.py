@@ -3,7 +3,7 @@
 A spawner process per `Decoder` (see `pipelines.audio.decode_spawner`) imports PyAV once and forks a
 child per file. The child gets the file as stdin, a pipe as stdout and memory for the samples. It
 has no file system, no network, no way to start anything, and limits on memory, processor time and
-wall clock. What it writes is trusted as little as the file (see `pipelines.audio.decode_answer`).
+wall-clock time. Its output is trusted as little as the file (see `pipelines.audio.decode_answer`).
 PyAV is never imported in this process. As in players, a damaged or truncated file yields whatever
 can be decoded, unless more of its packets fail than succeed or less than ``min_seconds`` remain.
 More than two channels are mixed down to stereo.
@@ -41,7 +41,7 @@ AV_VERSION = "18.1.0"
 
 SPAWNER = Path(__file__).with_name("decode_spawner.py")
 GRACE_S = 5.0
-"""How long after a child's deadline its end may stay unreported before it is given up."""
+"""How long after its deadline a child's end may go unreported before we stop waiting."""
 
 
 class DecoderUnavailableError(RuntimeError):
@@ -56,10 +56,10 @@ class DecodeLimits:
         max_seconds: Longer audio raises `AudioTooLongError`.
         min_seconds: Shorter audio raises `AudioTooShortError`.
         max_channels: More raise `UndecodableAudioError`.
-        address_space_bytes: Mappings of the child, code included (about 150 MB).
-        cpu_s: Processor time of the child; by default a 60th of ``max_seconds``, 30 at least. An
+        address_space_bytes: Mappings of the child, including code (about 150 MB).
+        cpu_s: Processor time of the child; by default a 60th of ``max_seconds``, at least 30. An
             hour of Opus takes some 20.
-        wall_s: Wall clock of the child; by default twice that.
+        wall_s: Wall-clock time of the child; by default twice ``cpu_s``.
     """
 
     max_seconds: float = 900.0
@@ -76,7 +76,7 @@ class DecodeLimits:
 
 
 class Decoder:
-    """A spawner process and its interface; safe to use from several threads at once."""
+    """A spawner process and its interface; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class Decoder:
         Raises:
             AudioError: With a message for the sender of the file.
             DecoderUnavailableError: The installation lacks PyAV or forbids processes.
-            OSError: It cannot be opened, or is no plain file.
+            OSError: It cannot be opened, or is not a regular file.
         """
         capacity = int(limits.max_seconds * SAMPLE_RATE)
         with self._child(source, "whole", limits, capacity) as child:
@@ -121,10 +121,10 @@ class Decoder:
             return [Waveform(samples) for samples in child.stretches(capacities)]
 
     def check_head(self, source: Path, limits: DecodeLimits) -> None:
-        """Decode the first seconds and let go of them; a file of any length will do.
+        """Decode and discard the first seconds; the file may be of any length.
 
         Raises:
-            AudioError: It is no audio, or none that is accepted.
+            AudioError: It is not audio, or not of an accepted kind.
             DecoderUnavailableError: The installation lacks PyAV or forbids processes.
         """
         with self._child(source, "head", limits) as child:
@@ -137,13 +137,13 @@ class Decoder:
             return child.claims()
 
     def digest_packets(self, source: Path, limits: DecodeLimits) -> str:
-        """Hash the audio as it lies in its container: other tags or covers do not change it.
+        """Hash the encoded audio; the file's tags and cover do not affect the hash.
 
         Returns:
             Hex SHA-256 of the packets of the first audio stream.
 
         Raises:
-            AudioError: It is no audio.
+            AudioError: It is not audio.
             DecoderUnavailableError: The installation lacks PyAV or forbids processes.
         """
         with self._child(source, "digest", limits) as child:
@@ -151,10 +151,10 @@ class Decoder:
             return child.digest()
 
     def read_labels(self, source: Path, limits: DecodeLimits) -> dict[str, str]:
-        """Read the container's own tags, the first of them, each cut.
+        """Read the container's own tags, up to a maximum number, each truncated.
 
         Raises:
-            AudioError: It is no audio.
+            AudioError: It is not audio.
             DecoderUnavailableError: The installation lacks PyAV or forbids processes.
         """
         with self._child(source, "labels", limits) as child:
@@ -162,7 +162,7 @@ class Decoder:
             return child.labels()
 
     def active_walls(self) -> dict[str, str]:
-        """Name every wall and whether it stands: "on", or "off: " and the reason."""
+        """Return the state of every wall: "on", or "off: " and the reason."""
         with self._child(SPAWNER, "walls", DecodeLimits()) as child:
             walls: dict[str, str] = json.loads(child.expect(b"I"))
         return walls
@@ -173,7 +173,7 @@ class Decoder:
         return 0 if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """End the spawner and with it the children that still run."""
+        """End the spawner, and with it any children that are still running."""
         with self._lock:
             self._stop()
 
@@ -263,11 +263,11 @@ class Decoder:
 
 
 def _opened(source: Path) -> FileIO:
-    """Open a file to read it.
+    """Open a file for reading.
 
     Raises:
-        OSError: It cannot be opened, no file can have its name, or it is no plain file: a pipe
-            would be waited for, and a device may never end.
+        OSError: It cannot be opened, its name is impossible, or it is not a regular file: a pipe
+            could block, and a device may never end.
     """
     try:
         file = open(source, "rb", buffering=0, opener=_at_once)  # noqa: SIM115 - given away open
@@ -284,9 +284,9 @@ def _at_once(name: str, flags: int) -> int:
 
 
 def _pipe(ours: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int, int]:
-    """Make a pipe whose reading end is closed with ours, its writing end with what is given.
+    """Make a pipe; ``ours`` closes its reading end, ``given`` its writing end.
 
-    It holds little, so that a child is ahead of us by minutes of audio at most.
+    It holds little, so that a child is at most minutes of audio ahead of us.
     """
     reading, writing = os.pipe()
     ours.callback(os.close, reading)
@@ -298,7 +298,7 @@ def _pipe(ours: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int,
 
 @functools.cache
 def default_decoder() -> Decoder:
-    """The decoder of this process, started at first use and ended at exit."""
+    """The decoder of this process, started on first use and ended at exit."""
     decoder = Decoder()
     atexit.register(decoder.close)
     return decoder
@@ -317,7 +317,7 @@ def decode_segments(
 
 
 def check_head(source: Path, limits: DecodeLimits) -> None:
-    """See whether a file begins as audio with the process's own decoder; see `Decoder`."""
+    """Check a file's beginning with the process's own decoder; see `Decoder.check_head`."""
     default_decoder().check_head(source, limits)
 
 
@@ -337,5 +337,5 @@ def read_labels(source: Path, limits: DecodeLimits) -> dict[str, str]:
 
 
 def active_walls() -> dict[str, str]:
-    """Name the walls around decoding on this machine and whether each stands."""
+    """Return the state of every wall around decoding on this machine."""
     return default_decoder().active_walls()

@@ -1,4 +1,4 @@
-"""What a decoding child says, trusted as little as the file that it was given.
+"""Read what a decoding child sends, trusting it as little as the file that it was given.
 
 A message that no honest child writes counts as a crash, and samples are read only once the child
 has ended and can no longer change them. The messages are those of `pipelines.audio.decode_child`.
@@ -30,9 +30,9 @@ MAX_TEXT_BYTES = 4096
 MAX_LABELS_BYTES = 1 << 20
 
 MOST_WRONG = 0.01
-"""Share of samples that may be no sound. They are silenced as damaged packets are skipped: a bit
-that flips in an MP3 or AAC file makes a frame of samples of up to 55,000 (measured), one flip in
-each second of it .8 % of its samples. A float file of which more is wrong was computed wrong."""
+"""Share of samples that may be invalid. They are silenced, just as damaged packets are skipped: a
+flipped bit in an MP3 or AAC file can make a frame of samples of up to 55,000 (measured); one flip
+per second spoils .8 % of the samples. A float file with more was computed wrongly."""
 
 _ERRORS = {
     kind.code: kind for kind in (UndecodableAudioError, AudioTooLongError, AudioTooShortError)
@@ -59,7 +59,7 @@ class AudioClaims:
     """What a file's headers say about it; as untrustworthy as the file.
 
     Attributes:
-        duration_s: None when the container does not say.
+        duration_s: None if the container does not state it.
         sample_rate: Hz.
     """
 
@@ -74,10 +74,10 @@ class Answer:
     """One child's answer: our ends of its pipes, and its samples.
 
     Args:
-        output: Where its messages arrive.
-        status: Where the spawner reports how it ended.
-        rows: Where its samples are.
-        deadline: A time of the monotonic clock, after which nothing is waited for.
+        output: Descriptor on which its messages arrive.
+        status: Descriptor on which the spawner reports how it ended.
+        rows: Holds its samples.
+        deadline: Monotonic time after which we stop waiting.
     """
 
     def __init__(self, output: int, status: int, rows: SharedRows, deadline: float) -> None:
@@ -87,7 +87,7 @@ class Answer:
         self._deadline = deadline
 
     def expect(self, tag: bytes, most: int = MAX_TEXT_BYTES) -> bytes:
-        """Read one JSON message with ``tag``, and ``most`` bytes of it."""
+        """Read one JSON message with ``tag``, at most ``most`` bytes of it."""
         found, _, size = self._header()
         payload = self._payload(min(size, most))
         if found != tag:
@@ -95,7 +95,7 @@ class Answer:
         return payload
 
     def claims(self) -> AudioClaims:
-        """Read what it says of the headers."""
+        """Read what it reports about the headers."""
         return _claims(self.expect(b"I"))
 
     def digest(self) -> str:
@@ -116,7 +116,7 @@ class Answer:
         return labels
 
     def stretches(self, capacities: Sequence[int]) -> list[Samples]:
-        """Wait for the child's end and give what it has written, ``[C, T]``, T ≤ a capacity."""
+        """Wait for the child to end; return what it has written, ``[C, T]``, T ≤ its capacity."""
         rows, edges = self._rows, [0]
         for capacity in capacities:
             most = rows.n + capacity
@@ -157,7 +157,7 @@ class Answer:
             target = target[n:]
 
     def _end(self) -> None:
-        """Wait until the child has ended, and well."""
+        """Wait until the child has ended, and check that it succeeded."""
         self._wait(self._status)
         status = os.read(self._status, 4)
         code = os.waitstatus_to_exitcode(struct.unpack("<i", status)[0]) if status else None
@@ -183,10 +183,10 @@ def _refusal(payload: bytes) -> AudioError:
 
 
 def _claims(payload: bytes) -> AudioClaims:
-    """Read what a child says of the headers.
+    """Read what a child reports about the headers.
 
     Raises:
-        UndecodableAudioError: It is nothing that an honest child says.
+        UndecodableAudioError: No honest child would report this.
     """
     try:
         claims = AudioClaims(**json.loads(payload))

@@ -1,12 +1,12 @@
-"""What a forked child does with one request inside its walls: read a file, write its samples.
+"""A forked child's work on one request inside its walls: read a file, write its samples.
 
 It sees the audio as stdin, the output pipe as stdout, shared memory of a fixed size as `SAMPLES`,
-and nothing else. Nothing can be loaded behind the walls: the spawner has already loaded whatever
+and nothing else. Nothing can be loaded inside the walls: the spawner has already loaded whatever
 is imported here while decoding, above all PyAV.
 
 Samples are float32, each channel in a row of its own of the shared memory. Messages on the output
 pipe are `HEADER` (tag, channels, n) + payload: ``I`` n bytes of JSON (what the container claims),
-``P`` n samples more in each row, ``S`` end of a segment, or of the whole, ``E`` JSON (code,
+``P`` n more samples in each row, ``S`` end of a segment or of the whole file, ``E`` JSON (code,
 message), ``.`` done.
 """
 
@@ -31,31 +31,31 @@ SAMPLES = 3
 SAMPLE_RATE = 44_100
 BLOCK_SAMPLES = 32_768
 MOST_PIECES = 500
-"""Of a channel; one call writes 1,024 at most."""
+"""Pieces of a channel per write; one call writes at most 1,024."""
 FRAMES_PER_PULL = 16
-"""Frames pushed into a filter graph before what it made is fetched: each fetch ends in an error."""
+"""Frames pushed into a filter graph before its output is fetched: each fetch ends in an error."""
 HEAD_S = 3.0
-"""This much of a file is decoded to find out whether it is audio."""
+"""This much of a file is decoded to check whether it is audio."""
 MOST_PROBED_PACKETS = "2"
-"""Of a WAV file, 16 KiB each, searched for DTS or AC-3 that passes for PCM. Eight frames of DTS lie
-in them; FFmpeg by itself searches the first megabyte, which takes longer than decoding a minute."""
+"""Packets of a WAV file, 16 KiB each, searched for DTS or AC-3 posing as PCM. They hold eight DTS
+frames. By default FFmpeg searches the first megabyte, which takes longer than decoding a minute."""
 MOST_BAD_PACKETS = 100
-"""With this many in a row at its beginning, a file is not audio."""
+"""A file that begins with this many in a row is not audio."""
 MOST_LABELS, MOST_CHARACTERS = 100, 500
-"""Of a container's tags, and of the name and the text of each."""
+"""Limits on a container's tags, and on the name and the text of each."""
 LONGEST_PACKET_S = 10.0
-"""More is a pause between packets, of a recorder that waits for sound, which decodes to nothing."""
+"""Anything longer is a pause between packets (a recorder waiting for sound): it has no samples."""
 PADDING_S = 1.0
-"""Of a track, at most: what encoders put before and behind it, which decodes to nothing either."""
+"""Maximum padding that encoders add before and after a track, which yields no samples either."""
 PREROLL_S = 0.3
-"""Decoded and thrown away before a segment, so that bit reservoirs and filters have settled."""
+"""Decoded and discarded before a segment, so that bit reservoirs and filters have settled."""
 
 CONTAINERS = (
     "mp3,wav,w64,flac,ogg,mov,mp4,m4a,aac,aiff,matroska,webm,asf,ac3,eac3,wv,tta,au,caf,ape,amr,"
     "mpc,mpc8,dsf,iff"
 )
-"""Files of one recording. None of them names another file, and none is a tracker's score (MOD, XM,
-IT, S3M), whose players are programs of their own."""
+"""Files of one recording. None refers to another file, and none is a tracker score (MOD, XM, IT,
+S3M), whose players are programs in themselves."""
 
 CODECS = (
     "mp3,mp3float,mp2,mp2float,mp1,mp1float,aac,aac_latm,flac,vorbis,opus,libopus,alac,ac3,eac3,"
@@ -65,7 +65,7 @@ CODECS = (
     "dsd_lsbf,dsd_lsbf_planar,dsd_msbf,dsd_msbf_planar,dst"
 )
 MIN_RATE, MAX_RATE = 4_000, 1_411_200
-"""Hz; FFmpeg gives DSD as PCM of an eighth of its rate, so that the highest is DSD256's."""
+"""Hz; FFmpeg returns DSD as PCM at an eighth of its rate, so the maximum is that of DSD256."""
 
 USE_INSTEAD = "use MP3, WAV, FLAC, OGG or M4A"
 NOT_AUDIO = f"This is not an audio file that can be read; {USE_INSTEAD}."
@@ -94,11 +94,11 @@ class StandardInput:
         return os.read(0, n)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move, and tell where to."""
+        """Move, and return the new position."""
         return os.lseek(0, offset, whence)
 
     def tell(self) -> int:
-        """Tell the present position."""
+        """Return the current position."""
         return os.lseek(0, 0, os.SEEK_CUR)
 
 
@@ -169,7 +169,7 @@ class Converter:
         self.layout = ""
 
     def convert(self, frame: "AudioFrame") -> Iterator["AudioFrame"]:
-        """Convert one frame; what the resampler keeps back comes with later frames."""
+        """Convert one frame; samples that the resampler holds back come with later frames."""
         kind = (frame.format.name, frame.layout.name, frame.sample_rate)
         if kind != self._kind:
             yield from self.finish()
@@ -285,7 +285,7 @@ class FrameSource:
         self.n_good = self.n_bad = 0
 
     def claims(self) -> dict[str, Any]:
-        """What the headers say; nothing of it is believed."""
+        """What the headers say; none of it is trusted."""
         duration = self.container.duration
         codec = self.stream.codec_context
         return {
@@ -300,14 +300,14 @@ class FrameSource:
         """Go to the last place at or before ``position_s`` where decoding can start."""
         from av.error import FFmpegError
 
-        with contextlib.suppress(FFmpegError):  # beyond the end: the frames that follow say so
+        with contextlib.suppress(FFmpegError):  # beyond the end: the next frames will show it
             self.container.seek(int((max(0.0, position_s) + self.start_s) * 1e6))
 
     def frames(self, give_up_after: int | None = None) -> Iterator["AudioFrame"]:
-        """Decode on from the present position.
+        """Decode from the current position.
 
         Args:
-            give_up_after: So many bad packets without a good one are the end.
+            give_up_after: Stop after this many bad packets without a good one.
         """
         from av.error import FFmpegError
 
@@ -369,7 +369,7 @@ def decode_whole(source: FrameSource, writer: BlockWriter, request: dict[str, An
 
 
 def lasts_longer(source: FrameSource, limit_s: float) -> bool:
-    """Whether the packets, which are not decoded, say so too: a header may lie."""
+    """Check the length by the packets, without decoding them: a header may lie."""
     from av.error import FFmpegError
 
     unit = float(source.stream.time_base or 0)
@@ -383,7 +383,7 @@ def lasts_longer(source: FrameSource, limit_s: float) -> bool:
 
 
 def decode_head(source: FrameSource) -> None:
-    """Refuse a file whose beginning does not decode; how long it is does not matter."""
+    """Refuse a file whose beginning does not decode; its length does not matter."""
     heard_s = 0.0
     for frame in source.frames(give_up_after=MOST_BAD_PACKETS):
         heard_s += frame.samples / max(frame.sample_rate, 1)
@@ -394,11 +394,11 @@ def decode_head(source: FrameSource) -> None:
 
 
 def digest_packets(source: FrameSource) -> str:
-    """Hash the packets of the audio as they lie in the container, which tags are no part of."""
+    """Hash the audio packets as stored in the container, without its tags."""
     from av.error import FFmpegError
 
     digest, is_empty = hashlib.sha256(), True
-    with contextlib.suppress(FFmpegError):  # damaged from here on, and so whenever it is read
+    with contextlib.suppress(FFmpegError):  # damaged from here on, as it is whenever it is read
         for packet in source.container.demux(source.stream):
             digest.update(memoryview(packet))
             is_empty &= not packet.size
@@ -417,7 +417,7 @@ def labels(source: FrameSource) -> dict[str, str]:
 
 
 def decode_segments(source: FrameSource, writer: BlockWriter, request: dict[str, Any]) -> None:
-    """Seek to each segment and write it, cut to the sample by the time stamps."""
+    """Seek to each segment and write it, cut to the exact sample by the time stamps."""
     for start_s, duration_s in request["segments"]:
         source.seek(start_s - PREROLL_S)
         first, last = round(start_s * SAMPLE_RATE), round((start_s + duration_s) * SAMPLE_RATE)
@@ -443,7 +443,7 @@ def _converted(source: FrameSource, max_channels: int) -> Iterator["AudioFrame"]
 
 
 def serve_request(request: dict[str, Any], walls: dict[str, str]) -> None:
-    """Do one request inside the walls."""
+    """Serve one request inside the walls."""
     writer = BlockWriter(request["row_samples"])
     try:
         if request["task"] == "walls":

@@ -4,9 +4,9 @@ Run as a script, isolated (`python -I -S decode_spawner.py ROOT AV_FOLDER AV_VER
 SOCK_SEQPACKET socket as stdin. The spawner imports PyAV once, gives up network and privileges, and
 never reads audio itself; each request is one datagram of JSON with four descriptors (audio, output
 pipe, samples, status pipe). The child forked for it keeps the first three, puts up the walls of one
-process and serves the request as `pipelines.audio.decode_child` says. It lives no longer than the
-spawner, and at its deadline the spawner kills it, whatever it does with its signals. The spawner
-writes the child's wait status, one int32, on the status pipe.
+process and serves the request with `pipelines.audio.decode_child`. It ends with the spawner at the
+latest, and at its deadline the spawner kills it, however it handles signals. The spawner writes the
+child's wait status, one int32, to the status pipe.
 
 Our own modules are imported inside functions, because `main` learns where they are.
 """
@@ -55,7 +55,7 @@ def run_child(
         serve_request(request, walls)
         code = 0
     except BrokenPipeError:
-        code = 0  # nobody reads on: the caller has what it wanted, or has gone
+        code = 0  # nobody reads any more: the caller has what it wanted, or has gone
     finally:
         os._exit(code)
 
@@ -77,7 +77,7 @@ class Spawner:
         self._children: dict[int, Running] = {}
 
     def run(self) -> None:
-        """Serve until the other end of the control socket closes; the children end with it."""
+        """Serve until the other end of the control socket closes; then the children end too."""
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
@@ -112,7 +112,7 @@ class Spawner:
         return True
 
     def _kill_overdue(self) -> float | None:
-        """Kill who is over the deadline; give the seconds to the next one, None without any."""
+        """Kill overdue children; return the seconds to the next deadline, None if there is none."""
         next_s: float | None = None
         for pid, child in self._children.items():
             left_s = child.deadline - time.monotonic()
@@ -134,7 +134,7 @@ class Spawner:
 
 
 def warm_up(av_module: Any) -> None:
-    """Decode and resample a moment of silence, so that nothing is loaded after the walls stand."""
+    """Decode and resample a moment of silence, so that nothing is loaded once the walls are up."""
     from pipelines.audio.decode_child import Converter, planes_of
 
     silence = io.BytesIO()
@@ -168,7 +168,7 @@ def main(root: str, av_folder: str, av_version: str) -> None:
         control.send(json.dumps({"fault": str(fault)}).encode())
         return
     warm_up(av)
-    walls = {  # after the imports: a new user namespace may not be able to read them
+    walls = {  # after the imports: a new user namespace may be unable to read the modules
         "network": sandbox.leave_network(),
         "user": sandbox.become_nobody(),
         "privileges": sandbox.forbid_new_privileges(),

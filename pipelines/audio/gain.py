@@ -1,4 +1,4 @@
-"""The one loudness to which tracks are brought for the networks, and what counts as silence."""
+"""The loudness to which all tracks are brought for the networks, and what counts as silence."""
 
 import torch
 from torch import Tensor
@@ -9,10 +9,10 @@ from models.loudness import SILENCE_LUFS, integrated_loudness
 TARGET_LUFS = -14.0
 """Level to which every track is brought for the networks: Spotify's playback level.
 
-Log-mel networks react to the level: 12 dB move VibeNet's energy by a quarter, and musicnn's
-embedding of one and the same track to a cosine of .69 (15 recordings of the evaluation set, mean;
-.23 at worst). So one level is fixed for all of them, and a track's master does not matter. Why this
-one: over 27 clips the mean shift against a clip's own level is +.06 in VibeNet's energy and -.01 in
+Log-mel networks react to the level: 12 dB change VibeNet's energy by a quarter, and musicnn's
+embedding of the same track to a cosine of .69 (mean of 15 recordings of the evaluation set; .23 at
+worst). So one level is fixed for all networks, and a track's mastering does not matter. Why this
+level: over 27 clips, the mean shift from a clip's own level is +.06 in VibeNet's energy and -.01 in
 acousticness at -14 LUFS, +.13 and -.03 at -11, -.10 and +.04 at -23; energy spreads as far as at
 the clips' own levels. Bringing the peak to 0 dBFS shifts as little, but one click or a lossy codec
 moves the peak.
@@ -24,24 +24,24 @@ SILENCE_PEAK = 1e-4
 _PIECES_A_SECOND, _STEP_PIECES, _STRETCH_STEPS = 200, 20, 30
 _FAR_BELOW_DB, _NOISE_BELOW_DB = -50.0, -35.0
 _STEADY_DB = 1.4
-"""Standard deviation over a stretch of the level of a step's median piece, which crackle between
-the pieces leaves alone. Made noise has .3 at most, recorded rain .2 to 1.0, a record's groove .8 to
-1.3. In 2.9 hours of real music, orchestras among it, two passages are as steady and so low."""
+"""Standard deviation, over a stretch, of the level of each step's median piece, which crackle does
+not affect. Synthetic noise has at most .3, recorded rain .2 to 1.0, a record's groove .8 to 1.3. In
+2.9 hours of real music, including orchestras, two passages are as steady and as quiet."""
 _LOUD = 0.95
-"""Share of the steps that are not louder than the track's level."""
+"""Quantile of the steps' levels that counts as the track's level."""
 _BLOCK = 1 << 18
 """Samples measured at once."""
 
 _PARTS, _LEAST_PARTS = 20, 2
-"""Of a window, and how many of them have to sound: where a track ends, a sample or two of the next
-window do."""
+"""Parts of a window, and how many must contain sound: at a track's end, a sample or two may reach
+into the next window."""
 
 
 def peak_of(samples: Tensor) -> float:
-    """Largest magnitude of ``[…, T]``, without a copy; nothing at all has 0."""
+    """Largest magnitude of ``[…, T]``, without a copy; 0 if there are no samples."""
     if not samples.numel():
         return 0.0
-    # Row by row, for rows that lie apart would be copied together.
+    # Row by row: rows that are not contiguous would be copied together.
     bounds = [torch.stack(torch.aminmax(row)) for row in samples.reshape(-1, samples.shape[-1])]
     return float(torch.stack(bounds).abs().max())
 
@@ -49,7 +49,7 @@ def peak_of(samples: Tensor) -> float:
 def measure_gain(samples: Tensor, sample_rate: int) -> float | None:
     """Find the factor that brings a mono track ``[T]`` to `TARGET_LUFS`; None means silence.
 
-    The loudness is that of what the networks hear (mono, their rate), not of the stereo programme.
+    The loudness is that of the networks' input (mono, their rate), not of the stereo programme.
     """
     if peak_of(samples) < SILENCE_PEAK:
         return None
@@ -60,11 +60,11 @@ def measure_gain(samples: Tensor, sample_rate: int) -> float | None:
 
 
 def sounding(samples: Tensor, step: int) -> Tensor:
-    """Leave out the silence before and behind a track ``[T]``; one that is all silence stays.
+    """Trim the silence at both ends of a track ``[T]``; an all-silent track is unchanged.
 
     Args:
         samples: The track, at its own level.
-        step: Samples that are left out at a time.
+        step: Samples trimmed at a time.
     """
     first, stop = 0, len(samples)
     while first < stop and peak_of(samples[first : first + step]) < SILENCE_PEAK:
@@ -77,14 +77,14 @@ def sounding(samples: Tensor, step: int) -> Tensor:
 
 
 def hush(samples: Tensor, sample_rate: int) -> None:
-    """Silence what nobody hears beside the music of a track, in place.
+    """Silence the parts of a track that are inaudible next to its music, in place.
 
-    That is 3 s and more that stay 50 dB below the track's level, or 35 dB if they are as steady as
-    noise: a tape before the music begins, a groove after the last note. Spectral peaks,
-    chords and windows are heard whatever their level, so that these would count as music.
+    These are 3 s or more that stay 50 dB below the track's level, or 35 dB if they are as steady as
+    noise: tape hiss before the music begins, a record's groove after the last note. Spectral peaks,
+    chords and windows are analysed whatever their level, so these parts would count as music.
 
     Args:
-        samples: A track ``[T]``, float32 or float16. One of less than 3 s stays as it is.
+        samples: A track ``[T]``, float32 or float16. One shorter than 3 s is unchanged.
         sample_rate: Hz.
     """
     piece = sample_rate // _PIECES_A_SECOND
@@ -98,7 +98,7 @@ def hush(samples: Tensor, sample_rate: int) -> None:
     loudest = (level - level.quantile(_LOUD)).unfold(0, _STRETCH_STEPS, 1).amax(dim=1)
     if float(loudest.min()) >= _NOISE_BELOW_DB:
         return
-    # Of differences, since rumble has less than a period in a piece.
+    # Levels of differences, since rumble has less than a period in a piece.
     pieces = (_centred(block).diff(dim=2).norm(dim=2) for block in blocks)
     floor = _decibels([norms.median(dim=1).values for norms in pieces])
     is_steady = floor.unfold(0, _STRETCH_STEPS, 1).std(dim=1) < _STEADY_DB
@@ -113,7 +113,7 @@ def hush(samples: Tensor, sample_rate: int) -> None:
 
 
 def _centred(steps: Tensor) -> Tensor:
-    """Steps ``[n, pieces, piece]`` in float32 and without an offset, which is no sound."""
+    """Return steps ``[n, pieces, piece]`` as float32 without their DC offset."""
     values = steps.float()
     return values - values.mean(dim=(1, 2), keepdim=True)
 
@@ -123,13 +123,14 @@ def _decibels(norms: list[Tensor]) -> Tensor:
 
 
 def audible(windows: Tensor, gain: float = 1.0) -> Tensor:
-    """Leave out windows of a track that are silent but for a sliver, ``[W, T]`` to ``[≤ W, T]``.
+    """Leave out a track's windows with no more than a sliver of sound, ``[W, T]`` to ``[≤ W, T]``.
 
-    The networks would judge them as music. A track of slivers keeps those, and a silent one all.
+    The networks would judge them as music. If there are only slivers, these are kept; a silent
+    track keeps all windows.
 
     Args:
-        windows: Of the track, brought to its level.
-        gain: What brought them there.
+        windows: The track's windows, scaled to its level.
+        gain: The factor that scaled them.
     """
     length = max(1, windows.shape[-1] // _PARTS)
     parts = windows.unfold(-1, length, length)

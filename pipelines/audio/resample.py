@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pipelines.audio.waveform import Samples, Waveform
 
 _STRETCH = 1 << 18
-"""Samples mixed and converted at once: this many stay in a processor's cache."""
+"""Samples mixed and converted at a time: this many fit into a processor's cache."""
 
 
 def resample(
@@ -50,11 +50,11 @@ def mono_at(
     Args:
         waveform: The track.
         target_rate: Hz wanted.
-        n_behind: So many zeros follow the track.
-        precision: Of the result.
+        n_behind: Number of zeros to append.
+        precision: Type of the result.
 
     Returns:
-        ``[T' + n_behind]``, the caller's own.
+        ``[T' + n_behind]``, owned by the caller.
     """
     n, rate = waveform.samples.shape[1], waveform.sample_rate
     most = math.ceil(n * target_rate / rate) + 1

@@ -36,8 +36,8 @@ _X32_BIT = 0x4000_0000
 
 # System calls that decoding from open descriptors needs: (x86-64, aarch64).
 # No open, no stat by path, no socket, no execve, no clone, no kill, no ptrace, no setitimer, no
-# prctl. newfstatat takes a path whatever its flags say, so a C library that makes fstat of it
-# (glibc 2.33 to 2.38) goes without: nothing in decoding asks.
+# prctl. newfstatat takes a path whatever its flags say, so a C library that builds fstat on it
+# (glibc 2.33 to 2.38) has no fstat: decoding does not need it.
 _ALLOWED_CALLS = {
     "read": (0, 63),
     "write": (1, 64),
@@ -82,9 +82,9 @@ class ResourceLimits:
     """Kernel limits of one process.
 
     Attributes:
-        address_space_bytes: All mappings together, libraries included.
+        address_space_bytes: Total size of all mappings, including libraries.
         cpu_s: Seconds of processor time before SIGXCPU ends the process.
-        file_bytes: No file can be written beyond this size.
+        file_bytes: Maximum size of a written file.
         n_descriptors: Open files.
     """
 
@@ -101,7 +101,7 @@ def leave_network() -> str:
 
 
 def become_nobody() -> str:
-    """Change from root to the user nobody; an ordinary user stays who it is."""
+    """Change from root to the user nobody; an ordinary user stays the same."""
     if os.geteuid() != 0:
         return "off: not started as root, stays the same user"
 
@@ -124,7 +124,7 @@ def forbid_new_privileges() -> str:
 
 
 def end_with_parent(parent: int) -> str:
-    """Have the kernel kill this process when its parent ends; end now if that has happened."""
+    """Have the kernel kill this process when its parent ends; end now if it has already ended."""
 
     def bind() -> None:
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -135,7 +135,7 @@ def end_with_parent(parent: int) -> str:
 
 
 def limit_resources(limits: ResourceLimits) -> str:
-    """Set hard limits on memory, processor time, files and descriptors; forbid cores."""
+    """Set hard limits on memory, processor time, files and descriptors; forbid core dumps."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limits.address_space_bytes,) * 2)

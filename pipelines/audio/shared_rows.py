@@ -1,7 +1,7 @@
-"""Samples that a decoding child writes into memory that it shares with us.
+"""Samples that a decoding child writes into memory shared with us.
 
-Invariant: what a living child can change is read only from copies, and every sample that leaves
-here is finite and within ±`LOUDEST`.
+Invariant: memory that a living child can change is read only through copies, and every sample that
+leaves here is finite and within ±`LOUDEST`.
 """
 
 import contextlib
@@ -18,27 +18,27 @@ from pipelines.audio.waveform import SAMPLE_RATE, Samples
 
 _MOVED_BYTES = 1 << 24
 _CHECKED_SAMPLES = 1 << 17
-"""Samples of a channel read at once: this many stay in a processor's cache."""
+"""Samples of a channel read at a time: this many fit into a processor's cache."""
 LONG = 15 * 60 * SAMPLE_RATE
 """Longer tracks are held in half precision, whose error is 73 dB below the sound: an hour of stereo
 takes 640 MB."""
 LOUDEST = 8.0
-"""No sample of music is louder: +18 dBFS, where peaks come to lie if a file's alignment level (18
-dB below full scale, EBU R 68) is taken for full scale. Integers stored as floats are far louder."""
+"""No sample of music is louder: +18 dBFS, which peaks reach if a file's alignment level (18 dB
+below full scale, EBU R 68) is mistaken for full scale. Integers stored as floats are far louder."""
 
 _LEAST_IN_MONO = 0.1
-"""Share of the energy. Channels that have nothing to do with each other keep half of it."""
+"""If mono keeps a smaller share of the energy, a channel is inverted; unrelated ones keep half."""
 
 
 class SharedRows:
     """Shared memory that a child writes a track ``[C, T]`` into.
 
-    Samples beyond `LONG` are moved to half precision as they arrive, with all those before them.
-    The child may write as long as it lives: until it ends, only copies are read.
+    Beyond `LONG`, samples are moved to half precision as they arrive, with all those before them.
+    The child can write as long as it lives, so only copies are read until it ends.
 
     Attributes:
         row_samples: Room for each channel.
-        channels: As the child has reported; 0 before.
+        channels: As reported by the child; 0 before that.
         n: Samples in each channel so far.
     """
 
@@ -57,20 +57,20 @@ class SharedRows:
         self._products = np.zeros((2, 2))
 
     def take(self, channels: int, size: int) -> None:
-        """Note that so many samples more have been written in each of the channels' rows."""
+        """Note that ``size`` more samples have been written to each channel's row."""
         self.channels = channels
         self.n += size
         if self.n > LONG:
             self._move()
 
     def checked(self) -> tuple[Samples, int]:
-        """Return the track of a child that has ended; samples that are no sound are 0.
+        """Return the track of a child that has ended; invalid samples are set to 0.
 
-        Where one channel is the other turned round, as of a wrongly wired cable, it is turned back:
-        mixed to mono nothing would be left, and level and peak are the same either way.
+        If one channel is the inverse of the other, as from a wrongly wired cable, it is inverted
+        back: a mono mix would be almost empty, and level and peak are the same either way.
 
         Returns:
-            ``[C, T]``, and how many were no sound.
+            ``[C, T]``, and the number of invalid samples.
         """
         if self._halves is None:
             samples = self._rows[: self.channels or 1, : self.n]
@@ -83,15 +83,15 @@ class SharedRows:
         return samples, self._n_wrong
 
     def _check(self, block: Samples) -> None:
-        """Silence what is no sound, and add up the products of the channels with each other."""
+        """Silence invalid samples, and add up the products of the channels with each other."""
         self._n_wrong += _silence_wrong(block)
-        swings = block - block.mean(axis=1, keepdims=True)  # an offset is no sound
+        swings = block - block.mean(axis=1, keepdims=True)  # without the DC offset
         channels = slice(len(block))
-        # Not by dot, whose threads would wait for more work at full speed.
+        # Not dot, whose threads would busy-wait for more work.
         self._products[channels, channels] += np.einsum("it,jt->ij", swings, swings)
 
     def _move(self) -> None:
-        """Move what has come to half precision, and give its memory back."""
+        """Move the samples so far to half precision, and free their memory."""
         if self._halves is None:
             self._halves = ask_rows(self.channels, self.row_samples, np.float16)
         for stretch in _stretches(self._n_moved, self.n):
@@ -107,13 +107,13 @@ class SharedRows:
 
 
 def _stretches(start: int, stop: int) -> Iterator[slice]:
-    """Part samples from ``start`` to ``stop`` into stretches of `_CHECKED_SAMPLES`."""
+    """Split samples ``start`` to ``stop`` into stretches of `_CHECKED_SAMPLES`."""
     for first in range(start, stop, _CHECKED_SAMPLES):
         yield slice(first, min(stop, first + _CHECKED_SAMPLES))
 
 
 def _silence_wrong(block: Samples) -> int:
-    """Set samples that are no sound to 0, in place; tell how many."""
+    """Set invalid samples to 0, in place; return how many."""
     with np.errstate(invalid="ignore"):
         if block.min() >= -LOUDEST and block.max() <= LOUDEST:  # false for NaN
             return 0
@@ -123,7 +123,7 @@ def _silence_wrong(block: Samples) -> int:
 
 
 def ask_rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap.mmap, Samples]:
-    """Ask for memory for ``[C, capacity]``, of which pages are there only once they are filled."""
+    """Map memory for ``[C, capacity]``, whose pages are allocated only once they are filled."""
     n_bytes = np.dtype(dtype).itemsize * c * capacity
     memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     rows: Samples = np.frombuffer(memory, dtype, c * capacity).reshape(c, capacity)
@@ -131,9 +131,9 @@ def ask_rows(c: int, capacity: int, dtype: type[np.floating[Any]]) -> tuple[mmap
 
 
 def pack(memory: mmap.mmap, rows: Samples, n: int) -> Samples:
-    """Move the second channel up to the end of the first, and give back what it leaves.
+    """Move the second channel up to the end of the first, and free the memory it leaves.
 
-    A block at a time: a long track never takes more than its own memory.
+    It goes block by block, so that a long track never takes more than its own memory.
     """
     c, capacity = rows.shape
     flat = np.frombuffer(memory, rows.dtype, c * n)

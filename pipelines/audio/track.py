@@ -1,6 +1,6 @@
-"""A track where it is analysed: in the host's memory, or copied once to a device.
+"""A track in the place where it is analysed: the host's memory, or copied once to a device.
 
-Whatever a step reads of a track is made from these samples, where they are. The host resamples with
+All that a step reads of a track is computed from these samples, in place. The host resamples with
 soxr, a device with a filter of the same shape, by FFT.
 """
 
@@ -21,7 +21,7 @@ from pipelines.audio.waveform import Waveform
 # window with these differs from it by less than 4e-4 of the level of music.
 _CROSSINGS, _ROLLOFF, _BETA = 96, 0.9565, 13.0
 _BLOCK = 1 << 20
-"""Samples transformed at once, up to twice as many: so that an hour takes no more memory than a
+"""Samples transformed at a time, up to twice as many: so that an hour takes no more memory than a
 minute, and a song takes few kernels."""
 
 
@@ -44,7 +44,7 @@ class Track:
     @classmethod
     def of(cls, waveform: Waveform) -> "Track":
         """Return a decoded track in the host's memory, without a copy."""
-        # Shared memory is read-only, which only DLPack takes without a warning.
+        # Shared memory is read-only, which only DLPack accepts without a warning.
         return cls(from_dlpack(waveform.samples), waveform.sample_rate)
 
     @property
@@ -53,15 +53,15 @@ class Track:
         return self.samples.shape[1] / self.sample_rate
 
     def mono_at(self, target_rate: int, n_behind: int = 0) -> Tensor:
-        """Mix down, convert the sample rate and silence what nobody hears, see `hush`.
+        """Mix down, convert the sample rate and silence inaudible parts, see `hush`.
 
         Args:
             target_rate: Hz.
-            n_behind: So many zeros follow the track.
+            n_behind: Number of zeros to append.
 
         Returns:
-            ``[T' + n_behind]``, the caller's own, with T' = T · target / sample rate within a
-            sample; float32, or float16 as the track.
+            ``[T' + n_behind]``, owned by the caller, with T' = T · target / sample rate within a
+            sample; float32, or float16 if the track is.
         """
         if self.samples.device.type == "cpu":
             waveform = Waveform(self.samples.numpy(), self.sample_rate)
@@ -73,10 +73,10 @@ class Track:
         return mono
 
     def levelled_at(self, target_rate: int) -> tuple[Tensor, float] | None:
-        """Convert as `mono_at` and bring to `pipelines.audio.gain.TARGET_LUFS`, once.
+        """Convert as `mono_at` and bring to `pipelines.audio.gain.TARGET_LUFS`; cached.
 
         Returns:
-            ``[T']``, to be read and not written, and the gain; None means silence.
+            ``[T']``, read-only, and the gain; None means silence.
         """
         if target_rate not in self._levelled:
             samples = self.mono_at(target_rate)
@@ -88,8 +88,8 @@ class Track:
 def resampled(samples: Tensor, sample_rate: int, target_rate: int) -> Tensor:
     """Convert the sample rate on the samples' device, by overlap-save.
 
-    Not by torchaudio's convolution with the same kernel: a GPU would run that in TF32, unless a
-    switch is thrown that holds for all threads.
+    It does not use torchaudio's convolution with the same kernel, which a GPU would run in TF32
+    unless a setting for all threads forbids it.
 
     Args:
         samples: float32 ``[…, T]``.
@@ -117,7 +117,7 @@ def resampled(samples: Tensor, sample_rate: int, target_rate: int) -> Tensor:
 
 
 def _reach(down: int, up: int) -> int:
-    """Samples to either side that the filter reaches over."""
+    """Samples that the filter spans to either side."""
     return math.ceil(_CROSSINGS * down / (min(down, up) * _ROLLOFF))
 
 
@@ -125,7 +125,7 @@ def _reach(down: int, up: int) -> int:
 def _response(down: int, up: int, n_units: int, device: torch.device) -> Tensor:
     """Spectrum of the filter over a block, real, ``[n_units · down / 2 + 1]``."""
     reach, n_taps = _reach(down, up), 2 * _reach(down, up) + 1
-    # Made on the device: a track whose crops are tuned has a filter of its own.
+    # Made on the device: a track whose crops are tuned has its own filter.
     t = torch.arange(-reach, reach + 1, dtype=torch.float64, device=device)
     window = torch.kaiser_window(
         n_taps, periodic=False, beta=_BETA, dtype=torch.float64, device=device

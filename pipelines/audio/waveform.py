@@ -1,4 +1,4 @@
-"""Decoded audio and everything that can be wrong with audio.
+"""Decoded audio, and everything that can be wrong with audio.
 
 AudioError
 ├── UndecodableAudioError     not audio, corrupt, or a container that is not accepted
@@ -26,7 +26,7 @@ class AudioError(Exception):
 
 
 class UndecodableAudioError(AudioError):
-    """The bytes hold no audio that can be decoded."""
+    """The bytes contain no audio that can be decoded."""
 
 
 class AudioTooLongError(AudioError):
@@ -64,7 +64,7 @@ class Waveform:
         if self.samples.shape[0] == 1:
             only: NDArray[np.float32] = self.samples[0].astype(np.float32, copy=False)
             return only
-        left, right = self.samples  # whose mean() takes three times as long
+        left, right = self.samples  # mean() takes three times as long
         mean: NDArray[np.float32] = np.add(left, right, dtype=np.float32)
         mean *= np.float32(0.5)
         return mean

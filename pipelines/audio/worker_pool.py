@@ -1,4 +1,4 @@
-"""Worker processes of a command, which decode and analyse for it and end with it."""
+"""Worker processes of a command: they decode and analyse for it, and end with it."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from pipelines.audio.sandbox import end_with_parent
 
 
 def new_pool(n_workers: int, prepare: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
-    """Return a pool whose processes call ``prepare(*arguments)`` first, and die with this one."""
+    """Return a pool whose processes call ``prepare(*arguments)`` first and end with this one."""
     return ProcessPoolExecutor(
         n_workers,
         mp_context=get_context("spawn"),
@@ -22,7 +22,7 @@ def new_pool(n_workers: int, prepare: Callable[..., None], *arguments: Any) -> P
 
 
 def end_pool(pool: ProcessPoolExecutor) -> None:
-    """End the workers, without waiting for what they do."""
+    """End the workers without waiting for their work."""
     workers = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for worker in workers:
@@ -31,7 +31,7 @@ def end_pool(pool: ProcessPoolExecutor) -> None:
 
 @contextmanager
 def ended_by_errors(pool: ProcessPoolExecutor) -> Iterator[ProcessPoolExecutor]:
-    """Leave the block when all is done, or at once where it raises, as Ctrl-C does."""
+    """Leave the block when all work is done, or at once if it raises, as on Ctrl-C."""
     with pool:
         try:
             yield pool
@@ -42,9 +42,9 @@ def ended_by_errors(pool: ProcessPoolExecutor) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def without_ctrl_c() -> Iterator[None]:
-    """Keep Ctrl-C from what is started in the block, and what that starts, for good.
+    """Shield processes started in the block, and their children, from Ctrl-C for good.
 
-    A pool starts processes when work is given to it. Ctrl-C is for this process, which ends them.
+    A pool starts processes when it gets work. Ctrl-C is for this process, which ends them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
