@@ -1,8 +1,8 @@
 """Analyse many files as fast as reading and the device allow.
 
-Threads read and prepare ahead, and every track at hand is offered to the batchers: forwards are
-filled across tracks, and the device waits for no file. Invariant: while the batchers want no more,
-no thread holds more than one track ready, so that memory stays bounded whatever is slower.
+Threads read and prepare ahead, and every prepared track goes to the batchers: forwards are filled
+across tracks, and the device waits for no file. Invariant: while the batchers want no more, no
+thread holds more than one track ready, so memory stays bounded whichever side is slower.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 READER_NICENESS = 15
-"""By so much readers step back: a forward that they interrupt finds its caches emptied."""
+"""Niceness of reader threads: a forward that they interrupt finds its caches emptied."""
 LEAST_PRIORITY = 19
 
 
@@ -37,9 +37,9 @@ async def backfill(
     Args:
         sources: What to analyse.
         read: Decodes a source and cuts its windows; called in threads.
-        analyse: Gives the result, in batches with the other tracks, as `BatchedStep.complete`.
+        analyse: Returns the result, batched with the other tracks, as `BatchedStep.complete` does.
         write: Called in the event loop, once per source, with its result or its own error.
-        wants_more: Returns when there is room for another track, as `BatchedStep.wants_more`.
+        wants_more: Returns when there is room for another track, as `BatchedStep.wants_more` does.
         n_readers: Sources read at the same time; 0 means one per processor.
 
     Raises:
@@ -54,13 +54,13 @@ async def backfill(
         for source in waiting:
             track = await _outcome(loop.run_in_executor(threads, read, source))
             if isinstance(track, Exception):
-                # Whoever cancels may end decoders, too; that must not be written as a bad file.
+                # A canceller may also end decoders, which must not be recorded as a bad file.
                 await asyncio.sleep(0)
                 write(source, track)
                 continue
             await wants_more()
             group.create_task(finish(source, track))
-            del track  # not while the next is read
+            del track  # so that it is not kept while the next is read
 
     async def finish(source: S, track: P) -> None:
         write(source, await _outcome(analyse(track)))
@@ -76,14 +76,14 @@ async def backfill(
 
 
 def _step_back() -> None:
-    """Let other threads of this process go before this one; Linux keeps a niceness for each."""
+    """Give other threads priority over this one; Linux keeps a niceness per thread."""
     thread = threading.get_native_id()
     niceness = os.getpriority(os.PRIO_PROCESS, thread) + READER_NICENESS
     os.setpriority(os.PRIO_PROCESS, thread, min(LEAST_PRIORITY, niceness))
 
 
 async def _outcome(work: Awaitable[R]) -> R | Exception:
-    """Return a result, or the track's own error; what would fail every track is raised."""
+    """Return a result, or the track's own error; raise errors that would fail every track."""
     try:
         return await work
     except (DecoderUnavailableError, DeviceFaultError):

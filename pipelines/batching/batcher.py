@@ -1,8 +1,8 @@
 """Batch the windows of many tracks into forwards, without a timer.
 
-Whenever the device can take a batch, it gets what is queued then, one window per track in turn, up
-to a budget of windows. So a lone window never waits for company, a long track never holds up a
-short one, and a backlog fills every batch. A caller that goes away takes its windows with it; a
+Whenever the device can take a batch, it gets what is queued at that time, one window per track in
+turn, up to a budget of windows. So a lone window never waits for company, a long track never holds
+up a short one, and a backlog fills every batch. When a caller goes away, its windows are dropped; a
 track whose windows make a forward fail fails alone.
 """
 
@@ -19,29 +19,29 @@ from pipelines.batching.device import Device, Forward, is_device_fault, is_out_o
 from pipelines.batching.windows import Windows
 
 BATCHES_AHEAD = 2
-"""Full batches queued behind those that the device has; more of them would gain nothing."""
+"""Full batches queued behind those on the device; more would gain nothing."""
 
 
 class QueueFullError(RuntimeError):
-    """There is no room for more, in the queue or on the device: come back later."""
+    """There is no room for more, in the queue or on the device: try again later."""
 
 
 class DeviceFaultError(RuntimeError):
-    """The device broke under this work: it must be done elsewhere and this process replaced."""
+    """The device broke during this work, which must be done elsewhere; replace this process."""
 
 
 class DeviceGoneError(DeviceFaultError):
-    """The device had broken before this work was begun, so the work is not to blame."""
+    """The device had broken before this work began, so the work is not to blame."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatcherMetrics:
-    """Counters since the start, and what waits now.
+    """Counters since the start, and the current queue.
 
     Attributes:
         padded_windows: Rows of zeros added to reach an allowed batch size.
         dropped_windows: Queued windows whose caller had gone.
-        device_s: Seconds of device time, all batches.
+        device_s: Seconds of device time of all batches.
     """
 
     queued_windows: int
@@ -55,16 +55,16 @@ class BatcherMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What has just happened in a batcher; whatever did not is 0 or empty.
+    """What has just happened in a batcher; fields that do not apply are 0 or empty.
 
     Attributes:
         queue_s: For each track whose first batch starts: seconds since its submission.
-        windows: Windows that a forward has answered, padding not counted; 0: no forward ended.
+        windows: Windows of a completed forward, excluding padding; 0 if no forward has ended.
         padded_windows: Rows of zeros in that forward.
         device_s: Seconds of device time of that forward.
-        batch_s: From the start of a batch to its outputs, host work and second tries included.
-        shares: Of each track in that batch: where `Batcher.submit` was called from, and how many
-            windows of it.
+        batch_s: Seconds from the start of a batch to its outputs, including host work and retries.
+        shares: For each track in that batch, where `Batcher.submit` was called from, and its number
+            of windows.
         dropped_windows: Queued windows whose caller has gone.
         failed_tracks: Tracks that have failed.
         refused_tracks: Tracks that found the queue full.
@@ -82,7 +82,7 @@ class Observation:
 
 
 Observer = Callable[[Observation], None]
-"""Called in the batcher's loop, some times per batch: it must be quick and must not raise."""
+"""Called in the batcher's loop, several times per batch: it must be quick and must not raise."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +97,7 @@ class _Track:
 
     @property
     def kind(self) -> tuple[torch.Size, torch.dtype]:
-        """What windows must share to lie in one batch."""
+        """What windows must have in common to share a batch."""
         return self.windows.shape[1:], self.windows.dtype
 
 
@@ -125,11 +125,11 @@ class Batcher:
 
     Args:
         forward: Maps windows ``[B, …]`` on the device to named outputs ``[B, …]``, row by row.
-        max_windows: Most windows in one forward.
+        max_windows: Maximum number of windows in one forward.
         max_queued_windows: A submission that would make the queue longer is refused, unless the
             queue is empty.
         device: Where forwards run; may be shared with other batchers.
-        batch_sizes: Allowed batch sizes, the largest one ``max_windows``; batches between them are
+        batch_sizes: Allowed batch sizes, the largest being ``max_windows``; other batches are
             padded up with zeros (for compiled static shapes). Empty: any size.
     """
 
@@ -162,7 +162,7 @@ class Batcher:
         self._observer: Observer | None = None
 
     def watch(self, observer: Observer) -> None:
-        """Tell ``observer`` what happens from now on."""
+        """Report to ``observer`` what happens from now on."""
         self._observer = observer
 
     async def submit(self, windows: Windows) -> Mapping[str, Tensor]:
@@ -176,7 +176,7 @@ class Batcher:
 
         Raises:
             QueueFullError: Too much is queued already.
-            DeviceFaultError: The device broke, now or (``DeviceGoneError``) before it was begun.
+            DeviceFaultError: The device broke, now or (``DeviceGoneError``) before the work began.
             Exception: Whatever ``forward`` raised over these windows alone.
         """
         n = len(windows)
@@ -198,12 +198,12 @@ class Batcher:
             self._forget(track)
 
     async def wants_more(self) -> None:
-        """Wait until fewer windows are queued than keep the device in full batches."""
+        """Wait until fewer windows are queued than are needed to keep the batches full."""
         await self._is_short.wait()
 
     @property
     def fault(self) -> BaseException | None:
-        """What broke the device, if it is broken."""
+        """The error that broke the device, if it is broken."""
         return self._fault
 
     def metrics(self) -> BatcherMetrics:
@@ -246,7 +246,7 @@ class Batcher:
         """Wait for a turn and run one batch; meanwhile another starter waits for the next turn."""
         await self._device.turns.acquire(self._is_full)
         self._starter = None
-        if not self._waiting:  # everybody has gone while we waited
+        if not self._waiting:  # all callers have gone while we waited
             self._device.turns.release()
             return
         batch = self._take()
@@ -257,7 +257,7 @@ class Batcher:
     def _take(self) -> list[_Slice]:
         """Give each waiting track one window in turn until the budget is spent.
 
-        Windows of another shape than the first track's wait, ahead of everybody else's next turn.
+        Windows whose shape differs from the first track's wait, but come first in the next batch.
         """
         kind = self._waiting[0].kind
         mine = deque(track for track in self._waiting if track.kind == kind)
@@ -283,7 +283,7 @@ class Batcher:
         return batch
 
     async def _run_batch(self, batch: list[_Slice]) -> None:
-        """Run one batch; give its turn back first, its outputs to their callers then."""
+        """Run one batch; release its turn first, then pass the outputs to their callers."""
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         answers: list[_Answer] = []
@@ -300,7 +300,7 @@ class Batcher:
                 self._fail(part.track, error)
 
     async def _run_slices(self, batch: list[_Slice]) -> list[_Answer]:
-        """Run one forward; when it fails, find out who is to blame and give the others' outputs."""
+        """Run one forward; if it fails, find the tracks to blame and return the others' outputs."""
         batch = [part for part in batch if not part.track.done.done()]
         if not batch:
             return []
@@ -356,7 +356,7 @@ class Batcher:
         self._forget(track)
 
     def _forget(self, track: _Track) -> None:
-        """Take what is still queued of a track out of the queue."""
+        """Remove what is left of a track from the queue."""
         if track.n_taken < len(track.windows) and track in self._waiting:
             self._waiting.remove(track)
             n = len(track.windows) - track.n_taken

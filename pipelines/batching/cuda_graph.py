@@ -1,8 +1,8 @@
 """A forward of one shape, recorded as a CUDA graph and replayed without the host's launches.
 
-Recorded here and not by torch.compile's "reduce-overhead" mode: that keeps its graphs per thread,
-asserts in every thread but the first (torch 2.11, pytorch/pytorch#123177), hands a graph that one
-thread owns to another network of the same shape, and never lets the memory of a graph go.
+Recorded here instead of by torch.compile's "reduce-overhead" mode, which keeps its graphs per
+thread, asserts in every thread but the first (torch 2.11, pytorch/pytorch#123177), hands a graph
+that one thread owns to another network of the same shape, and never frees the memory of a graph.
 """
 
 import threading
@@ -14,7 +14,7 @@ from torch import Tensor
 from pipelines.batching.device import Forward
 
 WARM_UP_RUNS = 3
-"""Before recording, so that plans, workspaces and compiled kernels exist."""
+"""Runs before recording, so that plans, workspaces and compiled kernels exist."""
 
 _recording = threading.Lock()
 """A process records one graph at a time."""
@@ -25,7 +25,8 @@ class RecordedForward:
 
     Args:
         forward: Maps windows to named outputs, all on the device.
-        windows: Of the shape to record, on the device; the current stream is not the default one.
+        windows: Have the shape to record and lie on the device; the current stream must not be the
+            default one.
     """
 
     def __init__(self, forward: Forward, windows: Tensor) -> None:
@@ -35,12 +36,12 @@ class RecordedForward:
                 forward(self._windows)
             self._graph = torch.cuda.CUDAGraph()
             stream = torch.cuda.current_stream(windows.device)
-            # Other threads go on allocating and copying meanwhile.
+            # Other threads continue to allocate and copy meanwhile.
             with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 self._outputs = dict(forward(self._windows))
 
     def __call__(self, windows: Tensor) -> Mapping[str, Tensor]:
-        """Run it; the outputs are the caller's own."""
+        """Replay the forward; the caller owns the outputs."""
         self._windows.copy_(windows)
         self._graph.replay()
         return {name: rows.clone() for name, rows in self._outputs.items()}

@@ -1,11 +1,11 @@
 """A processor that runs one forward after another, and the turns that its users take.
 
-On a GPU a track is brought once and its windows are cut there. Batches then pass through three
+A track is copied to a GPU once and its windows are cut there. Batches then pass through three
 stages, each with its own thread, so that the host work of one overlaps the compute of the one
 before: stage (gather rows), launch (forward), finish (copy out). On the CPU, where host work takes
-the device's own time, one thread does all: waking three takes a millisecond. Invariant: a partly
-filled batch starts only on an idle device; ahead of time only full ones start, since waiting would
-gain them nothing.
+the device's own time, one thread does everything: waking three takes a millisecond. Invariant: a
+partly filled batch starts only on an idle device; only full ones start ahead of time, since waiting
+would gain them nothing.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ T = TypeVar("T")
 
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
 Take = Callable[[], Tensor]
-"""Gives windows ``[n, …]`` of one track, where they lie."""
+"""Returns windows ``[n, …]`` of one track, where they are."""
 
 ANY_PROCESSOR: AbstractContextManager[object] = nullcontext()
-"""Held by whoever computes, where there are processors enough for all."""
+"""Held during computation if there are enough processors for all users."""
 
 DEPTH = 2
-"""Batches on one device at a time: one computed, one staged behind it."""
+"""Batches on one device at a time: one computing, one staged behind it."""
 
 
 class Turns:
-    """Decides who may start a batch; strictly first come, first served, so that nobody starves."""
+    """Decides who may start a batch: strictly first come, first served, so that nobody starves."""
 
     def __init__(self, depth: int = DEPTH) -> None:
         self._depth = depth
@@ -63,7 +63,7 @@ class Turns:
         self.grant()
 
     def grant(self) -> None:
-        """Hand out what turns there are; call it too when a batch has become full."""
+        """Hand out the available turns; also call it when a batch becomes full."""
         while self._waiting:
             turn, is_full = self._waiting[0]
             if not turn.done():
@@ -75,7 +75,7 @@ class Turns:
 
 
 class Device(Protocol):
-    """What a batcher needs of a device."""
+    """What a batcher needs from a device."""
 
     turns: Turns
 
@@ -101,7 +101,7 @@ class _Launched:
 
 
 class TorchDevice:
-    """A CPU or CUDA device behind threads of its own; shared by all batchers of one step.
+    """A CPU or CUDA device behind its own threads, shared by all batchers of one step.
 
     Args:
         device: Which one.
@@ -125,7 +125,7 @@ class TorchDevice:
         self._is_cuda = self.device.type == "cuda"
         self._blocks = StagingBlocks(is_pinned=self._is_cuda)
         if self._is_cuda:
-            # Not of matrices: S-KEY's transform would lose its weak notes.
+            # Not for matrix products: S-KEY's transform would lose its weak notes.
             torch.backends.cudnn.allow_tf32 = True
             self._copy_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             self._compute_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -137,8 +137,8 @@ class TorchDevice:
 
         Args:
             forward: Maps ``[B, …]`` on this device to named outputs ``[B, …]``.
-            parts: Of windows of one shape; called in this device's thread, on its stream.
-            n_padding: Rows of zeros to add behind them.
+            parts: Return windows of one shape; called in this device's thread, on its stream.
+            n_padding: Rows of zeros to append.
         """
         stage, launch, finish = self._threads
         if not self._is_cuda:
@@ -150,21 +150,21 @@ class TorchDevice:
         return await asyncio.wrap_future(done)
 
     def prepare(self, waveform: Waveform, work: Callable[[Track], T], *, is_mono: bool) -> T:
-        """Bring a track here and do work that cuts its windows, in the calling thread.
+        """Copy a track here and run ``work``, which cuts its windows, in the calling thread.
 
         Args:
             waveform: The track.
-            work: Its tensors are made where the track lies; nothing of it is under way in the end.
-            is_mono: Whether the mean of the channels will do.
+            work: Makes its tensors where the track is; all of it has finished on return.
+            is_mono: Whether the mean of the channels is enough.
         """
         blocks = self._blocks if self._is_cuda else None
         return self.cut(lambda: work(bring(waveform, self.device, is_mono=is_mono, blocks=blocks)))
 
     def cut(self, work: Callable[[], T]) -> T:
-        """Do work that cuts windows of a track that lies here, in the calling thread.
+        """Run ``work``, which cuts windows of a track on this device, in the calling thread.
 
         Args:
-            work: Its tensors are made where the track lies; nothing of it is under way in the end.
+            work: Makes its tensors where the track is; all of it has finished on return.
         """
         with torch.inference_mode():
             if not self._is_cuda:
@@ -175,15 +175,15 @@ class TorchDevice:
             return done
 
     async def call(self, work: Callable[[], None]) -> None:
-        """Do work in the thread and on the stream of the forwards, and wait for the device.
+        """Run ``work`` in the thread and on the stream of the forwards, and wait for the device.
 
-        What is compiled or recorded there is bound to that thread.
+        Whatever is compiled or recorded there is bound to that thread.
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._threads[1], self._call, work)
 
     def close(self) -> None:
-        """End the threads after what is under way."""
+        """End the threads once their current work is done."""
         for thread in self._threads:
             thread.shutdown()
 
@@ -244,10 +244,10 @@ def _gathered(parts: Sequence[Take], n_padding: int) -> Tensor:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell lack of memory, which less work at a time mends."""
+    """Whether memory ran out, which smaller batches may avoid."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    # Of the CPU, and from driver and libraries for what PyTorch's allocator does not hand out.
+    # From the CPU, and from the driver and libraries for memory outside PyTorch's allocator.
     signs = (
         *("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory"),
         *("Triton Error [CUDA]: out of memory", "_ALLOC_FAILED"),
@@ -256,12 +256,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_device_fault(error: BaseException) -> bool:
-    """Tell a broken device, which no retry mends, from a fault of the input or of memory."""
+    """Whether the device is broken, which no retry fixes, as opposed to the input or memory."""
     if is_out_of_memory(error):
         return False
     if isinstance(error, torch.AcceleratorError):
         return True
-    # Compiled kernels are launched by Triton or straight by the driver.
+    # Compiled kernels are launched by Triton or directly by the driver.
     launchers = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "NCCL error")
     libraries = ("cuFFT error", "CUBLAS_STATUS_", "CUDNN_STATUS_")
     signs = (*launchers, *libraries)

@@ -1,8 +1,8 @@
 """Windows on a frame grid, whose rows join without a seam.
 
-A model of frames sees a track in windows of one length. Frames that a window cannot know fully (a
-recurrent state warming up, an FFT reaching over the end) are taken from its neighbour, so that the
-joined frames equal those of the track in one piece.
+A frame-based model sees a track in windows of one length. Frames that a window cannot fully compute
+(a recurrent state warming up, an FFT reaching over the end) are taken from its neighbour, so that
+the joined frames equal those of the track in one piece.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from torch.nn import functional
 from pipelines.batching.windows import WindowSpec
 
 _STEPS_TOGETHER = 64
-"""Looked at before single ones: a short track's window is silence for the most part."""
+"""Steps checked together before single ones: a short track's window is mostly silence."""
 
 
 def pad_to(samples: Tensor, length: int) -> Tensor:
-    """Put zeros behind ``[…, T]`` up to ``length`` samples; what is longer is left as it is."""
+    """Append zeros to ``[…, T]`` up to ``length`` samples; longer input is unchanged."""
     short = length - samples.shape[-1]
     return samples if short <= 0 else functional.pad(samples, (0, short))
 
@@ -34,18 +34,18 @@ def up_to_silence(
     behind: int = 0,
     trim: int = 1,
 ) -> Tensor:
-    """Map windows as `forward` does, of the silence behind each one's sound only the first part.
+    """Map windows as `forward` does, but skip most of the silence that follows each one's sound.
 
-    All of it that hears neither the sound nor the end is the same.
+    Frames of silence that depend on neither the sound nor the end are all the same.
 
     Args:
-        windows: ``[B, T]`` on a processor.
+        windows: ``[B, T]`` on a CPU.
         hop_length: Samples between frames.
         forward: Maps ``[1, T]``, T = N · hop length + overhang, to frames ``[1, N, …]``.
         overhang: Samples of the last frame beyond its hop.
-        before: Frames before a frame that it depends on.
-        behind: Frames behind it.
-        trim: What is computed is a multiple of so many frames, so that few shapes occur.
+        before: Earlier frames that a frame depends on.
+        behind: Later frames that it depends on.
+        trim: Frames are computed in multiples of this number, so that few shapes occur.
     """
     n_frames = (windows.shape[-1] - overhang) // hop_length
     rows = []
@@ -61,8 +61,8 @@ def up_to_silence(
 
 
 def _n_heard(samples: Tensor, step: int) -> int:
-    """Samples of ``[T]`` up to the last sound, and less than a step more."""
-    sound, n = samples.numpy(), len(samples)  # whose any() is three times as fast
+    """Samples of ``[T]`` up to the last sound, plus less than a step."""
+    sound, n = samples.numpy(), len(samples)  # NumPy's any() is three times as fast
     for stride in (_STEPS_TOGETHER * step, step):
         while n > 0 and not sound[max(0, n - stride) : n].any():
             n -= stride
@@ -77,13 +77,13 @@ class FrameGrid:
         sample_rate: Hz.
         hop_length: Samples between frames.
         n_frames: Frames in a window.
-        lead: Frames at a window's start that the window before knows better.
-        tail: Frames at a window's end that the next window knows better.
+        lead: Frames at a window's start that are taken from the window before.
+        tail: Frames at a window's end that are taken from the next window.
         overhang: Samples of the last frame beyond its hop, for frames that are not centred.
-        channels: Of the windows.
-        trim: Where the whole track lies in one window, that is cut to a multiple of so many frames,
-            two of them behind the track; 0: never. For models to which silence is the same as what
-            lies outside the window, and whose frames reach over two hops.
+        channels: Channels of the windows.
+        trim: If the whole track fits into one window, this is cut to a multiple of so many frames,
+            at least two of them after the track; 0: never. For models that treat silence like
+            whatever lies outside the window, and whose frames span two hops.
     """
 
     sample_rate: int
@@ -106,21 +106,21 @@ class FrameGrid:
         )
 
     def count(self, n_samples: int) -> int:
-        """Frames of a track of ``n_samples`` samples, at least one; the last may reach over."""
+        """Frames of a track of ``n_samples`` samples, at least one; the last may exceed it."""
         return max(1, -(-(n_samples - self.overhang) // self.hop_length))
 
     def padded_length(self, n_samples: int) -> int:
-        """Samples that the windows of a track of ``n_samples`` samples reach over."""
+        """Samples that the windows of a track of ``n_samples`` samples span."""
         return (self.n_windows(n_samples) - 1) * self.spec.hop + self._length(n_samples)
 
     def windows(self, samples: Tensor, n_samples: int | None = None) -> Tensor:
-        """Cut ``[T]`` or ``[C, T]`` to windows ``[W, …, length]``, the last one padded with zeros.
+        """Cut ``[T]`` or ``[C, T]`` into windows ``[W, …, length]``, the last padded with zeros.
 
         The windows are a view: overlaps cost no memory, and neither do several models' windows of
-        samples that are padded already.
+        samples that are already padded.
 
         Args:
-            samples: The track, with or without zeros behind it.
+            samples: The track, with or without trailing zeros.
             n_samples: Length of the track without them; all of ``samples`` when None.
         """
         n_samples = samples.shape[-1] if n_samples is None else n_samples
@@ -129,16 +129,16 @@ class FrameGrid:
         return whole.unfold(-1, self._length(n_samples), self.spec.hop).movedim(-2, 0)
 
     def join(self, rows: Tensor, n_samples: int) -> Tensor:
-        """Join rows ``[W, n_frames, …]`` to the track's frames ``[N, …]``, N as `count` says."""
+        """Join rows ``[W, n_frames, …]`` into the track's frames ``[N, …]``, N from `count`."""
         if len(rows) == 1:
             return rows[0, : self.count(n_samples)]
         inner = rows[:, self.lead : self.n_frames - self.tail].flatten(0, 1)
-        # The first window has no neighbour before it, the last none behind it.
+        # The first window has no neighbour before it, the last none after it.
         joined = torch.cat([rows[0, : self.lead], inner, rows[-1, self.n_frames - self.tail :]])
         return joined[: self.count(n_samples)]
 
     def n_windows(self, n_samples: int) -> int:
-        """Windows of a track of ``n_samples`` samples, at least one; only the last reaches over."""
+        """Windows of a track of ``n_samples`` samples, at least one; only the last exceeds it."""
         hop_frames = self.n_frames - self.lead - self.tail
         return 1 + max(0, -(-(self.count(n_samples) - self.n_frames) // hop_frames))
 

@@ -1,7 +1,6 @@
 """Run a step for many tracks at once, its forwards batched across tracks.
 
-The same step gives the same result as `pipelines.batching.steps.run_local`; only who shares a batch
-differs.
+A step gives the same result as with `pipelines.batching.steps.run_local`; only the batches differ.
 """
 
 import asyncio
@@ -47,15 +46,15 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 BATCH_BYTES = 256 << 20
-"""Of windows in one forward."""
+"""Bytes of windows in one forward."""
 
 WARM_UP_S = 12.0
-"""Seconds of noise that a step analyses before anybody waits for it."""
+"""Seconds of noise that a step analyses before the first request."""
 
 
 @runtime_checkable
 class CompiledModel(Protocol):
-    """A model that is fastest at certain batch sizes and wants to meet them beforehand."""
+    """A model that is fastest at certain batch sizes and must run each of them beforehand."""
 
     @property
     def batch_sizes(self) -> Sequence[int]:
@@ -73,26 +72,25 @@ class BatchedStep(Generic[R]):
     Args:
         step: What to compute.
         device: Where its models live.
-        max_windows: Most windows in one forward of each model, 0 as `most_windows`; a compiled
-            model's largest batch size takes its place.
-        max_batch_bytes: Most bytes of windows in one forward, which holds as well; of a compiled
-            model's sizes those above are left out. One window is always allowed.
-        max_queued_bytes: Most bytes of windows waiting for each model (see `Batcher`); None where
+        max_windows: Maximum windows in one forward of each model, 0 for `most_windows`; a compiled
+            model uses its largest batch size instead.
+        max_batch_bytes: Maximum bytes of windows in one forward, which also applies; a compiled
+            model's sizes above it are left out. One window is always allowed.
+        max_queued_bytes: Maximum bytes of windows waiting for each model (see `Batcher`); None if
             the caller waits until more are wanted.
-        passes: Forwards of one batch, of ``max_windows`` each, that follow one another in the
-            device's thread. More than 1 is for a CPU where nobody waits for a single answer: small
-            forwards are fastest there, and waking threads between them takes their time.
+        passes: Successive forwards per batch, of ``max_windows`` each, in the device's thread. More
+            than 1 is for a CPU where nobody waits for a single answer: small forwards are fastest
+            there, and waking threads between them costs time.
         host_threads: Tracks whose host work (`prepare`, `finish`) runs at the same time.
         finishers: Processes that finish tracks of a `HeavyStep`, for a device so fast that one
             interpreter would hold it up; 0: the host threads do.
         turns: Shared with other steps on the same device in this process.
-        processor: Held while anything of it is computed on a CPU, forwards and host work. Whoever
-            shares a single processor with it holds it too: work that is interrupted finds the
-            caches emptied.
+        processor: Held during all computation on a CPU, forwards and host work. Other users of a
+            single processor hold it too, since interrupted work finds the caches emptied.
 
     Attributes:
         step: What it computes.
-        device: Where the forwards run, and in which thread.
+        device: Where, and in which thread, the forwards run.
         warm_up_s: Seconds that `warm_up` took; 0 before it.
     """
 
@@ -123,7 +121,7 @@ class BatchedStep(Generic[R]):
         self._host = ThreadPoolExecutor(self._host_threads, thread_name_prefix="step")
         self._finishers: ProcessPoolExecutor | None = None
         if finishers and isinstance(step, HeavyStep):
-            # Not forked: a process that has used a GPU cannot be.
+            # Not forked, which a process that has used a GPU does not allow.
             self._finishers = ProcessPoolExecutor(
                 finishers, get_context("spawn"), end_with_parent, (os.getpid(),)
             )
@@ -149,7 +147,7 @@ class BatchedStep(Generic[R]):
         return Batcher(forward, most, _queue_windows(model, max_queued_bytes), self.device, sizes)
 
     async def compile(self) -> None:
-        """Let every model meet its batch sizes once."""
+        """Run every model at each of its batch sizes once."""
         for model in self.step.models:
             if isinstance(model, CompiledModel):
                 await self.device.call(model.warm_up)
@@ -163,12 +161,12 @@ class BatchedStep(Generic[R]):
         self.warm_up_s = time.perf_counter() - begun_s
 
     async def run(self, waveform: Waveform, step: Step[R] | None = None) -> R:
-        """Analyse one track, by the step or by a variant of it that has the same models.
+        """Analyse one track with the step, or with a variant of it that has the same models.
 
         Raises:
-            AudioError: The audio is not fit for this step.
+            AudioError: The audio is unsuitable for this step.
             QueueFullError: Too much is queued already, or the device has no memory for this track
-                beside the others.
+                in addition to the others.
             DeviceFaultError: The device is broken; try another process.
         """
         with self._in_use():
@@ -178,7 +176,7 @@ class BatchedStep(Generic[R]):
             except Exception as error:
                 if self._running == 1 or not is_out_of_memory(error):
                     raise
-        # Not from the error, which holds what was made of the track so far.
+        # Not chained to the error, which references what was made of the track so far.
         raise QueueFullError(
             f"not enough memory on {self.device.device} next to {self._running} running tracks"
         )
@@ -187,16 +185,16 @@ class BatchedStep(Generic[R]):
         """Do the work before the forwards in the calling thread, for `complete`.
 
         Raises:
-            AudioError: The audio is not fit for this step.
+            AudioError: The audio is unsuitable for this step.
             DeviceFaultError: The device broke.
         """
         return self._prepared(waveform, self.step)
 
     def prepare_by(self, waveform: Waveform, work: Callable[[Track], T], *, is_mono: bool) -> T:
-        """Bring a track to the device and do work that cuts its windows, in the calling thread.
+        """Copy a track to the device and run ``work``, which cuts windows, in the calling thread.
 
         Raises:
-            DeviceFaultError: The device broke, now or (``DeviceGoneError``) before it was begun.
+            DeviceFaultError: The device broke, now or (``DeviceGoneError``) before the work began.
         """
         with self._told_of_faults():
             return self.device.prepare(waveform, work, is_mono=is_mono)
@@ -204,7 +202,7 @@ class BatchedStep(Generic[R]):
     async def complete(self, prepared: Prepared) -> R:
         """Analyse one track that has been prepared.
 
-        Errors are those of `run`; but that the device has no memory for it is told as torch does.
+        Errors are those of `run`, except that lack of device memory raises torch's own error.
         """
         with self._in_use():
             return await self._complete(await self._with_windows(prepared), self.step)
@@ -220,7 +218,7 @@ class BatchedStep(Generic[R]):
     async def wants_more(self) -> None:
         """Wait until no model has so much queued that more would gain nothing (see `Batcher`)."""
         async with self._cutting:
-            await asyncio.sleep(0)  # whose turn came before ours is queued then
+            await asyncio.sleep(0)  # lets those whose turn came before ours be queued
         for batcher in self._batchers.values():
             await batcher.wants_more()
 
@@ -237,7 +235,7 @@ class BatchedStep(Generic[R]):
 
     async def _complete(self, prepared: Prepared, step: Step[R]) -> R:
         outputs = await self._forward_all(prepared)
-        prepared = Prepared({}, prepared.context)  # the windows have been heard
+        prepared = Prepared({}, prepared.context)  # the windows are no longer needed
         if self._finishers is not None and isinstance(step, HeavyStep):
             arrays = {
                 model_id: {name: values.numpy() for name, values in rows.items()}
@@ -259,9 +257,9 @@ class BatchedStep(Generic[R]):
 
     @contextmanager
     def _told_of_faults(self) -> Iterator[None]:
-        """Do work on the device beside the forwards, whose faults a batcher tells.
+        """Raise and remember device faults of work outside the forwards.
 
-        Where it breaks here no batcher may ever hear of it: no window gets as far.
+        The batchers report those of the forwards; they never see these, as no window reaches them.
         """
         fault = self._first_fault
         if fault is not None:
@@ -316,7 +314,7 @@ class BatchedStep(Generic[R]):
         )
 
     def check_health(self) -> None:
-        """Raise `DeviceFaultError` once the device, or a process beside it, has broken."""
+        """Raise `DeviceFaultError` if the device, or a finishing process, has broken."""
         fault = self._first_fault
         if fault is not None:
             raise DeviceFaultError(str(fault)) from fault
@@ -331,32 +329,32 @@ class BatchedStep(Generic[R]):
         return {model_id: batcher.metrics() for model_id, batcher in self._batchers.items()}
 
     def watch(self, observer: Callable[[str, Observation], None]) -> None:
-        """Tell ``observer`` of each batcher, by model id, what happens from now on."""
+        """Report to ``observer``, by model id, what happens in each batcher from now on."""
         for model_id, batcher in self._batchers.items():
             batcher.watch(partial(observer, model_id))
 
     def backlog_s(self) -> float:
-        """Return the seconds of work that wait, host and device, at the pace measured so far."""
+        """Return the seconds of waiting work, host and device, at the pace measured so far."""
         metrics = self.metrics().values()
         for_device_s = sum(m.queued_windows * m.device_s / max(m.windows, 1) for m in metrics)
-        # What is prepared, or computed on the device, is still to be finished.
+        # Tracks being prepared or computed on the device must still be finished.
         host_s = self._preparing.backlog_s + self._running * self._finishing.track_s
         return for_device_s + host_s / self._host_threads
 
     def host_s(self) -> dict[str, float]:
-        """Return the seconds of a processor that a track takes before and after the device."""
+        """Return the processor seconds that a track takes before and after the device."""
         return {"prepare": self._preparing.track_s, "finish": self._finishing.track_s}
 
     async def retire(self) -> None:
-        """Let what is under way finish, then end the threads.
+        """Let current work finish, then end the threads.
 
-        Of a track whose caller has gone, a thread may still work at the windows.
+        A thread may still be working on the windows of a track whose caller has gone.
         """
         await self._idle.wait()
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """End the threads after what is under way."""
+        """End the threads once their current work is done."""
         self._host.shutdown()
         if self._finishers is not None:
             self._finishers.shutdown()
@@ -365,7 +363,7 @@ class BatchedStep(Generic[R]):
 
 @dataclass(slots=True)
 class _HostStage:
-    """Host work of one kind: tracks that wait for it or are in it, and the seconds one takes."""
+    """Host work of one kind: tracks waiting for it or in it, and the seconds that one takes."""
 
     waiting: int = 0
     track_s: float = 0.0
@@ -378,7 +376,7 @@ class _HostStage:
 def _finish_apart(
     finisher: Finisher[R], context: object, arrays: Mapping[str, Mapping[str, NDArray[np.generic]]]
 ) -> R:
-    """Finish a track in another process: arrays travel by value, where tensors would be shared."""
+    """Finish a track in another process: arrays are passed by value; tensors would be shared."""
     torch.set_num_threads(1)
     outputs = {
         model_id: {name: torch.from_numpy(values) for name, values in rows.items()}
@@ -398,7 +396,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def _budget(model: WindowedModel, max_windows: int, max_bytes: int) -> tuple[int, Sequence[int]]:
-    """Return the most windows in a forward, and the allowed numbers where not any will do."""
+    """Return the maximum windows in a forward, and the allowed numbers if not any will do."""
     most = max(1, max_bytes // model.spec.n_bytes)
     sizes = model.batch_sizes if isinstance(model, CompiledModel) else ()
     if not sizes:

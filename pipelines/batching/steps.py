@@ -1,9 +1,9 @@
-"""The shape that every analysis step has, and how one runs without a batcher.
+"""The structure of every analysis step, and how to run one without a batcher.
 
-A step is work around batched forwards: `prepare` cuts the windows of each of its models,
-the forwards run wherever and in whatever batches, `finish` (CPU) turns the rows into a result. The
-local path and the served path differ only in who calls `forward`; since a row of a batch equals the
-same window alone, they give the same answer.
+A step is work around batched forwards: `prepare` cuts the windows for each of its models, the
+forwards run anywhere and in any batches, and `finish` (CPU) turns the rows into a result. The local
+path and the served path differ only in who calls `forward`; since a row of a batch equals the same
+window alone, they give the same answer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,9 +30,9 @@ Outputs = Mapping[str, Mapping[str, Tensor]]
 
 
 class WindowsOnDemand(Mapping[str, Windows]):
-    """Windows of several models, cut whenever they are asked for and kept by nobody.
+    """Windows of several models, cut on each access and never kept.
 
-    So a long track's overlapping windows are in memory for one model at a time.
+    So a long track's overlapping windows are in memory for only one model at a time.
     """
 
     def __init__(self, cutters: Mapping[str, Callable[[], Windows]]) -> None:
@@ -56,10 +56,10 @@ class Prepared:
     """One track, ready for the device.
 
     Attributes:
-        windows: Model id → windows ``[W, …, T]`` with W ≥ 1, where the track lies. A model that is
-            absent is not run and absent from the outputs (for example, nothing is run on silence).
-        context: Whatever the step's own `finish` wants to know, for which the windows may be gone;
-            nobody else looks inside.
+        windows: Model id → windows ``[W, …, T]`` with W ≥ 1, on the track's device. A missing model
+            does not run and is missing from the outputs (for example, none runs on silence).
+        context: Whatever the step's own `finish` needs, as the windows may be gone by then; nothing
+            else reads it.
     """
 
     windows: Mapping[str, Windows]
@@ -71,19 +71,19 @@ class Step(Protocol[R_co]):
 
     @property
     def models(self) -> Sequence[WindowedModel]:
-        """The models whose forwards the step needs, each with its own ``model_id``."""
+        """The models whose forwards the step needs, each with a distinct ``model_id``."""
         ...
 
     @property
     def is_mono(self) -> bool:
-        """Whether the mean of a track's channels is all that it reads."""
+        """Whether it reads only the mean of a track's channels."""
         ...
 
     def prepare(self, track: Track) -> Prepared:
-        """Resample, set the level and cut the windows, on the device where the track lies.
+        """Resample, set the level and cut the windows, on the track's device.
 
         Raises:
-            AudioError: The audio is not fit for this step.
+            AudioError: The audio is unsuitable for this step.
         """
         ...
 
@@ -93,10 +93,10 @@ class Step(Protocol[R_co]):
 
 
 class Both(Generic[A, B]):
-    """Two steps as one: a track is brought to the device once, for both.
+    """Two steps as one: a track is copied to the device once, for both.
 
-    A model of both needs no special case: its windows go by its id, so they are run once, and both
-    steps read the rows.
+    A model that both use needs no special case: windows are keyed by its id, so they run once, and
+    both steps read the rows.
     """
 
     def __init__(self, first: Step[A], second: Step[B]) -> None:
@@ -104,7 +104,7 @@ class Both(Generic[A, B]):
 
     @property
     def models(self) -> Sequence[WindowedModel]:
-        """See `Step`; every model once."""
+        """See `Step`; each model once."""
         both = [*self._first.models, *self._second.models]
         return tuple({model.model_id: model for model in both}.values())
 
@@ -133,20 +133,20 @@ class Both(Generic[A, B]):
 
 
 class Finisher(Protocol[R_co]):
-    """The `finish` of a step without its models: it can be sent to another process."""
+    """The `finish` of a step without its models, which can be sent to another process."""
 
     def __call__(self, context: object, outputs: Outputs) -> R_co:
-        """Make the result of what `prepare` noted of a track, and its rows; none of silence."""
+        """Make the result from a track's context and its rows, of which silence has none."""
         ...
 
 
 @runtime_checkable
 class HeavyStep(Protocol[R_co]):
-    """A step whose `finish` takes a tenth of a second of a processor and more."""
+    """A step whose `finish` takes a tenth of a second of processor time or more."""
 
     @property
     def finisher(self) -> Finisher[R_co]:
-        """What `finish` does."""
+        """Does what `finish` does."""
         ...
 
 
@@ -158,14 +158,14 @@ def run_local(
     Args:
         step: What to compute.
         waveform: The decoded track.
-        batch_windows: At most so many windows in one forward; 0 as `most_windows`.
-        device: Where its models live.
+        batch_windows: Maximum windows in one forward; 0 for `most_windows`.
+        device: Where its models are.
     """
     return run_on(step, bring(waveform, device, is_mono=step.is_mono), batch_windows)
 
 
 def run_on(step: Step[R_co], track: Track, batch_windows: int = 0) -> R_co:
-    """Run a step in this thread on a track that lies with its models (see `bring`)."""
+    """Run a step in this thread on a track that is on its models' device (see `bring`)."""
     most = batch_windows or most_windows(track.samples.device)
     with torch.inference_mode():
         prepared = step.prepare(track)
@@ -174,14 +174,14 @@ def run_on(step: Step[R_co], track: Track, batch_windows: int = 0) -> R_co:
             for model in step.models
             if model.model_id in prepared.windows
         }
-        prepared = Prepared({}, prepared.context)  # the windows have been heard
+        prepared = Prepared({}, prepared.context)  # the windows are no longer needed
     return step.finish(prepared, outputs)
 
 
 def forward_windows(
     model: WindowedModel, windows: Windows, batch_windows: int
 ) -> dict[str, Tensor]:
-    """Run a model over windows ``[W, …, T]`` in batches and give the rows ``[W, …]`` on the CPU."""
+    """Run a model over windows ``[W, …, T]`` in batches; return rows ``[W, …]`` on the CPU."""
     with torch.inference_mode():
         batches = []
         for start in range(0, len(windows), batch_windows):

@@ -1,7 +1,7 @@
-"""How a track comes to a device: once, as it is, through pinned blocks of a fixed size.
+"""Copy a track to a device: once, unchanged, through pinned blocks of a fixed size.
 
 Not in half precision: its error, 73 dB below the sound, fills the bands that a lossy format leaves
-empty, which embeddings hear (decision 0059).
+empty, which changes embeddings (decision 0059).
 """
 
 import threading
@@ -14,17 +14,17 @@ from pipelines.audio.track import Track
 from pipelines.audio.waveform import Waveform
 
 DEPTH = 2
-"""Blocks of a thread: one is filled while the other is read."""
+"""Blocks per thread: one is filled while the other is read."""
 BLOCK_SAMPLES = 1 << 20
 
 
 class StagingBlocks(threading.local):
-    """Host memory that tracks pass through on their way; every thread has blocks of its own.
+    """Host memory that tracks pass through on their way; every thread has its own blocks.
 
-    Invariant: a block is written again only when its copy has ended.
+    Invariant: a block is reused only when its copy has finished.
 
     Attributes:
-        is_pinned: So that a GPU copies them by itself.
+        is_pinned: Whether the blocks are pinned, so that a GPU can copy them by itself.
     """
 
     def __init__(self, *, is_pinned: bool) -> None:
@@ -32,7 +32,7 @@ class StagingBlocks(threading.local):
         self._blocks: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
 
     def next(self) -> Tensor:
-        """Return float32 ``[BLOCK_SAMPLES]`` that nobody reads."""
+        """Return float32 ``[BLOCK_SAMPLES]`` that nothing is reading."""
         if len(self._blocks) == DEPTH:
             block, copied = self._blocks.popleft()
             if copied is not None:
@@ -43,7 +43,7 @@ class StagingBlocks(threading.local):
         return block
 
     def is_copied_after(self, copied: torch.cuda.Event) -> None:
-        """Say that what was given last may be written again after an event."""
+        """Mark the block returned last as reusable after an event."""
         block, _ = self._blocks.pop()
         self._blocks.append((block, copied))
 
@@ -56,13 +56,13 @@ def bring(
     is_mono: bool = False,
     blocks: StagingBlocks | None = None,
 ) -> Track:
-    """Bring a track to where it is analysed; the host's memory is shared with it.
+    """Copy a track to its device; on the CPU, the track shares the waveform's memory.
 
     Args:
         waveform: The track.
-        device: Where to; of a GPU, on the current stream.
-        is_mono: The mean of the channels is all that is wanted of it.
-        blocks: To be used again for the next track.
+        device: The target; for a GPU, the copy runs on the current stream.
+        is_mono: Whether only the mean of the channels is needed.
+        blocks: Reusable for the next track.
     """
     if device.type == "cpu":
         return Track.of(waveform)
@@ -84,7 +84,7 @@ def bring(
             row[stretch].copy_(staged, non_blocking=True)
             if blocks.is_pinned:
                 copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                # Said, since the current device need not be this one.
+                # Named explicitly, since the current device may be another one.
                 copied.record(torch.cuda.current_stream(device))
                 blocks.is_copied_after(copied)
     return Track(samples, waveform.sample_rate)

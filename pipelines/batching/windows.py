@@ -1,4 +1,4 @@
-"""Fixed-length windows: the only thing a batched model ever sees.
+"""Fixed-length windows: the only input of a batched model.
 
 Padding leaks through group norms and attention, so a track is cut into windows of one length, and
 the last window is shifted back to end where the track ends. Only a track shorter than one window is
@@ -24,7 +24,7 @@ class WindowSpec:
         length: Samples in a window.
         hop: Samples between the starts of two windows.
         channels: 1 (downmixed) or 2 (mono input is one channel).
-        max_windows: Analyse at most so many windows, spread evenly over the track; 0 means all.
+        max_windows: Maximum number of windows, spread evenly over the track; 0 means all.
     """
 
     sample_rate: int
@@ -40,24 +40,24 @@ class WindowSpec:
 
 
 def most_windows(device: torch.device) -> int:
-    """Return how many windows a forward takes where nothing else is said.
+    """Return the default number of windows in a forward.
 
-    On the CPU a third gains nothing, and more leave its caches (`docs/benchmarks/cost.md`).
+    On the CPU a third gains nothing, and more exceed its caches (`docs/benchmarks/cost.md`).
     """
     return 2 if device.type == "cpu" else 16
 
 
 class Windows(Protocol):
-    """Windows of a track ``[W, …, T]``, of which a few are taken at a time, as of a tensor."""
+    """Windows of a track ``[W, …, T]``, taken a few at a time by slicing, as from a tensor."""
 
     @property
     def shape(self) -> torch.Size:
-        """All of them."""
+        """Shape of all of them."""
         ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of every window."""
+        """Type of every window."""
         ...
 
     def __len__(self) -> int: ...
@@ -67,12 +67,12 @@ class Windows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LazyWindows:
-    """Windows that are made when they are taken: of a long track there is no second copy.
+    """Windows that are made when they are taken, so that a long track has no second copy.
 
     Attributes:
         shape: ``[W, …, T]``.
-        dtype: Of every window.
-        make: Which of them → ``[w, …, T]``, each time they are asked for.
+        dtype: Type of every window.
+        make: Slice of windows → ``[w, …, T]``; called on each access.
     """
 
     shape: torch.Size
@@ -114,14 +114,14 @@ def window_starts(n_samples: int, spec: WindowSpec) -> list[int]:
 
 
 def repeated(samples: Tensor, length: int) -> Tensor:
-    """Repeat ``[…, T]``, T ≥ 1, to fill ``length`` samples, or cut it to them."""
+    """Repeat ``[…, T]``, T ≥ 1, to fill ``length`` samples, or truncate it to that length."""
     times = -(-length // samples.shape[-1])
     whole = samples if times == 1 else torch.cat([samples] * times, dim=-1)
     return whole[..., :length]
 
 
 def cut(samples: Tensor, starts: list[int], length: int) -> Tensor:
-    """Stack windows of ``[T]`` or ``[C, T]`` to ``[W, …, length]``, zero-padding a short track."""
+    """Stack windows of ``[T]`` or ``[C, T]`` as ``[W, …, length]``, zero-padding a short track."""
     short = length - samples.shape[-1]
     if short > 0:
         samples = functional.pad(samples, (0, short))
