@@ -1,1 +1,1 @@
-"""What identification asks with: made beside the decoder, plain data that crosses processes."""
+"""Queries for identification: made next to the decoder, as plain data that crosses processes."""

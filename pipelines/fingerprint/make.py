@@ -1,6 +1,6 @@
-"""From a clip's waveform to what is asked with: landmarks, band changes, excerpt, chromaprint.
+"""Make a query from a clip's waveform: landmarks, band changes, excerpt, chromaprint.
 
-All of it is made once, beside the decoder, so that nothing downstream needs the audio itself.
+All of it is made once, next to the decoder, so that nothing downstream needs the audio itself.
 """
 
 import base64
@@ -45,12 +45,12 @@ _GRID = FrameGrid(
     SAMPLE_RATE, HOP_LENGTH, WINDOW_FRAMES, MARGIN_FRAMES, MARGIN_FRAMES, N_FFT - HOP_LENGTH
 )
 _CHROMAPRINT_DEFAULT = 1
-"""``CHROMAPRINT_ALGORITHM_DEFAULT`` of chromaprint.h: what AcoustID's index is made with."""
+"""``CHROMAPRINT_ALGORITHM_DEFAULT`` of chromaprint.h, which AcoustID's index is made with."""
 
 
 @cache
 def _models(device: torch.device) -> tuple[LandmarkModel, BandChangeModel]:
-    """Return what all fingerprinters of a device hear with."""
+    """Return the models that all fingerprinters on a device share."""
     return LandmarkModel().to(device).eval(), BandChangeModel().to(device).eval()
 
 
@@ -92,10 +92,10 @@ class Fingerprinter:
         )
 
     def make_query(self, waveform: Waveform) -> tuple[Fingerprint, CloserLook]:
-        """Fingerprint a clip of a window at most, and prepare a closer look.
+        """Fingerprint a clip of at most one window, and prepare a closer look.
 
         Raises:
-            UndecodableAudioError: A sample is no number.
+            UndecodableAudioError: A sample is not a finite number.
         """
         samples = _samples_of(waveform)
         if len(samples) < N_FFT:
@@ -123,11 +123,11 @@ class Fingerprinter:
     def make_landmarks(self, waveforms: Sequence[Waveform]) -> list[Fingerprint]:
         """Fingerprint recordings of any length together, in order, without sub-fingerprints.
 
-        Recordings longer than a window share batches; a shorter one is a batch of its own length,
-        since padding would put landmarks where it begins.
+        Recordings longer than a window share batches; a shorter one forms its own batch at its own
+        length, since padding would put landmarks where it begins.
 
         Raises:
-            UndecodableAudioError: A sample is no number.
+            UndecodableAudioError: A sample is not a finite number.
         """
         return self._find_landmarks([_samples_of(waveform) for waveform in waveforms])
 
@@ -186,7 +186,7 @@ def _landmarks(outputs: Mapping[str, torch.Tensor]) -> list[NDArray[np.float32]]
 def _join(
     starts: Sequence[int], windows: Sequence[NDArray[np.float32]], n_frames: int
 ) -> Fingerprint:
-    """Join windows' landmarks, each taken from the window that sees all around it."""
+    """Join windows' landmarks, each taken from the window that covers all its surroundings."""
     parts = []
     begin = -1.0
     for k, (start, found) in enumerate(zip(starts, windows, strict=True)):
@@ -236,7 +236,7 @@ def make_chromaprint(waveform: Waveform) -> str | None:
     """Fingerprint the first two minutes for AcoustID, by libchromaprint.
 
     Returns:
-        The compressed, base64url form; None where the library is missing or finds nothing.
+        The compressed, base64url form; None if the library is missing or finds nothing.
 
     References:
         chromaprint.h (Lukáš Lalinský, LGPL-2.1+), loaded only if it is installed.
