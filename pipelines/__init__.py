@@ -1,1 +1,1 @@
-"""How bytes become a result: decode, window, batch, merge; usable without any server."""
+"""How bytes become a result: decode, window, batch, merge. Works without a server."""

@@ -26,12 +26,12 @@ class LocalAnalyzer:
         model_dir: Where the pulled checkpoints are.
         device: Torch device.
         max_windows: Windows per track for the mood and embedding models; 0 means all.
-        excerpt: What the mood and embedding models hear of a track; None means all.
+        excerpt: What the mood and embedding models analyse of a track; None means all.
 
     Raises:
         CardError: No class here runs a card.
-        CheckpointError: A checkpoint is not here, or not what its card says.
-        DeviceFaultError: The device is broken, or too small for one.
+        CheckpointError: A checkpoint is missing, or does not match its card.
+        DeviceFaultError: The device is broken, or too small for one of them.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class LocalAnalyzer:
     def analyze(
         self, path: Path, limits: DecodeLimits, tempo_range: TempoRange | None = None
     ) -> TrackFeatures:
-        """Decode and analyse a file; its tempo lies in the range, if there is one.
+        """Decode and analyse a file; its tempo will lie in the range, if one is given.
 
         Raises:
-            AudioError: The file is not fit for analysis.
+            AudioError: The file is unsuitable for analysis.
         """
         return self.hear(decode(path, limits), tempo_range)
 
     def hear(self, waveform: Waveform, tempo_range: TempoRange | None = None) -> TrackFeatures:
-        """Analyse what is decoded already."""
+        """Analyse decoded audio."""
         of_range = self._spectral.within(tempo_range)
         track = bring(waveform, self._device)
         rhythm_and_key = run_on(of_range, track)
