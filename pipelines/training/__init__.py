@@ -1,1 +1,1 @@
-"""Training of afa's own networks on rendered music; the service never imports this package."""
+"""Train afa's own networks on rendered music; the service never imports this package."""

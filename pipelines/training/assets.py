@@ -1,4 +1,4 @@
-"""Public packages that the renderer plays with: fetched and unpacked, never installed."""
+"""Public packages with the renderer's sounds: fetched and unpacked, never installed."""
 
 import ctypes
 import subprocess
@@ -9,11 +9,11 @@ _READY = ".unpacked"
 
 
 class PackageError(OSError):
-    """A package, or a program to fetch it with, cannot be had."""
+    """A package, or a program to fetch it with, is unavailable."""
 
 
 def fetch_packages(packages: Sequence[str], folder: Path) -> Path:
-    """Unpack Debian packages into one folder; those that are there are kept.
+    """Unpack Debian packages into one folder, unless they are already there.
 
     Args:
         packages: Names known to this machine's package sources.
@@ -23,9 +23,9 @@ def fetch_packages(packages: Sequence[str], folder: Path) -> Path:
         The root of the unpacked tree.
 
     Raises:
-        PackageError: A package, or a program to fetch it with, cannot be had.
+        PackageError: A package, or a program to fetch it with, is unavailable.
     """
-    folder = folder.resolve()  # the programs are started in it
+    folder = folder.resolve()  # the programs run in it
     root = folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     for package in packages:
@@ -50,7 +50,7 @@ def fetch_packages(packages: Sequence[str], folder: Path) -> Path:
 
 
 def load_library(name: str, package: str) -> ctypes.CDLL:
-    """Load a shared library of the machine.
+    """Load a shared library installed on this machine.
 
     Raises:
         PackageError: It is not installed.

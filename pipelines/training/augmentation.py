@@ -1,6 +1,6 @@
-"""What may happen to features on the way: tuning, equalisers, noise, dynamics, gaps.
+"""Augment features with what real recordings have: detuning, equalisers, noise, dynamics, gaps.
 
-It works on whole batches of linear bands, before their compression.
+It works on whole batches of linear bands, before they are compressed.
 """
 
 import numpy as np
@@ -18,14 +18,14 @@ def augment(bands: Tensor, heard: Tensor, rng: np.random.Generator, mixup: float
     """Distort a batch and compress it.
 
     Args:
-        bands: float32 ``[B, N, 83]``, linear, level 1; it is not kept.
+        bands: float32 ``[B, N, 83]``, linear, level 1; overwritten.
         heard: float32 ``[B, N]``, 1 inside the clip.
-        rng: Draws.
-        mixup: Share of the segments that another one of the batch sounds through, faintly and
-            without a say in the labels.
+        rng: Draws the distortions.
+        mixup: Share of the segments that get another one of the batch mixed in faintly, which does
+            not affect the labels.
 
     Returns:
-        float32 ``[B, N, 83]``: features as `BeatFeatures` gives them; 0 where nothing is heard.
+        float32 ``[B, N, 83]``: features as from `BeatFeatures`; 0 outside the clip.
     """
     b = len(bands)
     through = _drawn(rng, b, mixup) * rng.uniform(0.03, 0.15, b)
@@ -64,7 +64,7 @@ def _column(values: NDArray[np.float64]) -> Tensor:
 
 
 def _shifted(bands: Tensor, by: int) -> Tensor:
-    """Move ``[N, 83]`` up by some bands, nearly so many semitones."""
+    """Move ``[N, 83]`` up by a number of bands, each nearly a semitone."""
     if by == 0:
         return bands
     moved = bands.roll(by, dims=1)
@@ -76,7 +76,7 @@ def _shifted(bands: Tensor, by: int) -> Tensor:
 
 
 def _cut(features: Tensor, rng: np.random.Generator) -> None:
-    """Silence some bands, the bottom, the top or a moment."""
+    """Silence a few bands, the lowest, the highest or a moment, at random."""
     for row in features:
         what = rng.random(4)
         if what[0] < 0.25:

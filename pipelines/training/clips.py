@@ -19,7 +19,7 @@ from pipelines.training.sound.mix import Instruments, render_mix
 from pipelines.training.sound.soundfonts import SAMPLE_RATE
 
 Generator = Callable[[Random, float], Piece]
-"""Invents a piece that lasts at least so many seconds."""
+"""Invents a piece that lasts at least a given number of seconds."""
 
 UNKNOWN_KEY = -1
 _LOUDEST = 2000.0
@@ -31,7 +31,7 @@ class Clip:
     """A clip's features and truth.
 
     Attributes:
-        bands: float16 ``[N, 83]``: `BeatFeatures.bands` of the clip at level 1.
+        bands: float16 ``[N, 83]``: `BeatFeatures.bands` of the clip scaled to level 1.
         beats: Seconds, ascending, all beats.
         downbeats: Seconds, ascending.
         key: Tonic's pitch class, plus 12 for minor, or `UNKNOWN_KEY`.
@@ -95,7 +95,7 @@ def played(
     """Invent a piece that can be played, and play it.
 
     Raises:
-        UnusableError: Every attempt at the piece of that name failed.
+        UnusableError: Every attempt at a piece of that name failed.
     """
     for _ in range(TRIES):
         try:
@@ -113,7 +113,7 @@ def _measured(
     downbeats: NDArray[np.float64],
     rng: Random,
 ) -> Clip:
-    """Change the tape's speed by whole semitones, and take the features."""
+    """Shift by whole semitones, as a change of tape speed does, and measure the features."""
     shift = rng.choice([0, 0, 0, -2, -1, 1, 2])
     key = UNKNOWN_KEY
     if piece.key is not None:
@@ -131,7 +131,7 @@ def _features() -> BeatFeatures:
 
 
 def bands_of(waveform: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Measure float32 ``[T]`` at 22,050 Hz: float16 ``[N, 83]``, the clip's level being 1."""
+    """Measure float32 ``[T]`` at 22,050 Hz, scaled to level 1: float16 ``[N, 83]``."""
     features = _features()
     with torch.inference_mode():
         tensor = torch.from_numpy(np.ascontiguousarray(waveform, dtype=np.float32))[None]

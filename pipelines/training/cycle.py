@@ -1,4 +1,4 @@
-"""One cycle of the learning rate, and weights that are averaged on the way."""
+"""One cycle of the learning rate, and weights that are averaged during training."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -23,13 +23,13 @@ class CyclePlan:
 
     Attributes:
         steps: Optimiser steps.
-        batch: Segments of a step.
-        segment_frames: Frames of a segment.
+        batch: Segments per step.
+        segment_frames: Frames per segment.
         peak_rate: Learning rate at the end of the warm-up (one cycle).
-        warm_up_steps: Steps that the rate rises in.
+        warm_up_steps: Steps in which the rate rises.
         weight_decay: AdamW's.
-        ema_decay: Of the averaged weights, which are what is kept.
-        seed: Initial weights and the draw of segments.
+        ema_decay: Decay of the averaged weights, which are the result.
+        seed: For the initial weights and the draw of segments.
     """
 
     steps: int
@@ -54,7 +54,7 @@ def parse_run(content: Any) -> CycleRun:
     """Build a run from a parsed file.
 
     Raises:
-        PlanError: A field is missing, unknown or of another kind.
+        PlanError: A field is missing, unknown or of the wrong type.
     """
     check_parts(content, "render", "fit")
     run = CycleRun(parsed(RenderPlan, content["render"]), parsed(CyclePlan, content["fit"]))
@@ -63,13 +63,13 @@ def parse_run(content: Any) -> CycleRun:
 
 
 class Cycle:
-    """Trains a network by AdamW and keeps the mean of its weights in a second one of its kind.
+    """Trains a network with AdamW and keeps the mean of its weights in a second one of its kind.
 
     Args:
         plan: The training.
-        network: Trained.
-        averaged: Takes the network's weights, and their mean from then on.
-        also: Parameters that are trained and not averaged.
+        network: The network to train.
+        averaged: Gets the network's weights, and then their mean.
+        also: Parameters that are trained but not averaged.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Cycle:
 
 
 def split_clips(paths: Sequence[Path], validation_every: int) -> tuple[list[Path], list[Path]]:
-    """Part clips named ``<kind>_<seed>.npz`` in those for training and every so many-th seed."""
+    """Split clips named ``<kind>_<seed>.npz`` into training and every n-th seed for validation."""
     training: list[Path] = []
     validation: list[Path] = []
     for path in paths:
-        if path.name.endswith(".part.npz"):  # of a run that was killed
+        if path.name.endswith(".part.npz"):  # left by a killed run
             continue
         is_kept_back = int(path.stem.rpartition("_")[2]) % validation_every == 0
         (validation if is_kept_back else training).append(path)
@@ -127,10 +127,10 @@ def split_clips(paths: Sequence[Path], validation_every: int) -> tuple[list[Path
 
 
 def require_finite(network: nn.Module) -> None:
-    """Refuse weights of a training that went astray.
+    """Refuse the weights of a diverged training.
 
     Raises:
-        PlanError: One is infinite or none.
+        PlanError: A weight is not finite.
     """
     if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
         raise PlanError("the training diverged: its weights are not finite; lower fit.peak_rate")

@@ -1,7 +1,7 @@
 """Rendered clips in memory, and batches of segments drawn from them.
 
-A batch depends on the clips, the seed and the step only: a run that was stopped draws what it would
-have drawn.
+A batch depends only on the clips, the seed and the step, so a resumed run draws what it would have
+drawn without the stop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from pipelines.training.plan import FitPlan, PlanError
 from pipelines.training.targets import pulse_target, tempo_target
 
 _STRETCH = 0.26
-"""Most that a segment is slowed down or sped up by, of the logarithm."""
+"""Maximum logarithm of the factor by which a segment is slowed down or sped up."""
 _STRETCHED = 0.6
 _FROM_THE_START = 0.35
-"""Share of segments that begin with their clip: how music begins tells much about its bars."""
+"""Share of segments that begin with their clip: how music begins reveals much about its bars."""
 _HASH = 2_654_435_761
 
 
 class Batch(NamedTuple):
-    """Segments and what is to be said of them.
+    """Segments and their targets.
 
     Attributes:
         features: float32 ``[B, N, 83]``.
@@ -73,7 +73,7 @@ def load_clips(folder: Path, prefix: str = "") -> dict[int, tuple[str, Clip]]:
 def split(
     clips: Mapping[int, tuple[str, Clip]], validation_every: int, fraction: float = 1.0
 ) -> tuple[ClipSet, ClipSet]:
-    """Divide clips into training and validation by their seeds; a fraction of the former is kept.
+    """Split clips into training and validation by their seeds; a fraction of the former is kept.
 
     Smaller fractions are subsets of larger ones.
     """
@@ -94,7 +94,7 @@ class Sampler:
     """Draws augmented batches.
 
     Raises:
-        PlanError: The shares leave no clip.
+        PlanError: No clip has a kind with a share.
     """
 
     def __init__(self, clips: ClipSet, plan: FitPlan, shares: Mapping[str, float]) -> None:
@@ -146,7 +146,7 @@ class Sampler:
 def stretched(
     bands: NDArray[np.float16], slower: float, n_frames: int
 ) -> tuple[NDArray[np.float32], int]:
-    """Play ``[M, 83]`` `slower` times as slowly: ``[N, 83]``, and the frames that are not empty."""
+    """Slow ``[M, 83]`` down by a factor; return ``[N, 83]`` and the number of filled frames."""
     out = np.zeros((n_frames, N_BANDS), dtype=np.float32)
     if slower == 1.0:
         part = bands[:n_frames]

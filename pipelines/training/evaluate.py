@@ -1,4 +1,4 @@
-"""Measures a network: on rendered clips by its activations, on real files by afa's own decoder."""
+"""Evaluate a network: on rendered clips by its activations, on real files by afa's own decoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from pipelines.training.kept import reading
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is measured of a file once, whatever network is tried on it.
+    """The measurements of a file that are the same for every network.
 
     Attributes:
-        bands: float16 ``[N, 83]``, linear, the track's level being 1.
+        bands: float16 ``[N, 83]``, linear, with the track at level 1.
         chroma: float32 ``[M, 12]``.
     """
 
@@ -34,7 +34,7 @@ class Heard:
 
 
 def hear(path: Path, cache: Path) -> Heard:
-    """Measure a file as the service does, or read what was measured before."""
+    """Measure a file as the service does, or read earlier measurements."""
     kept = cache / f"{path.stem}.npz"
     if kept.exists():
         with reading(kept) as file, np.load(file) as content:
@@ -46,7 +46,7 @@ def hear(path: Path, cache: Path) -> Heard:
     chroma = model.chroma(model.forward(windows), len(samples), 0.0)
     heard = Heard(bands_of(samples), chroma)
     cache.mkdir(parents=True, exist_ok=True)
-    part = kept.with_suffix(".part.npz")  # a run that is stopped here leaves no half of it
+    part = kept.with_suffix(".part.npz")  # a run stopped here leaves no half-written file
     np.savez(part, bands=heard.bands, chroma=heard.chroma)
     part.replace(kept)
     return heard
@@ -66,12 +66,12 @@ def predict(
     bands: NDArray[np.float16],
     chroma: NDArray[np.float32] | None = None,
 ) -> Rhythm:
-    """Estimate the rhythm of a clip from its bands, and its chroma where that is known."""
+    """Estimate the rhythm of a clip from its bands, and its chroma if known."""
     return estimate_rhythm(evidence_of(networks, bands), chroma)
 
 
 def clip_truth(clip: Clip) -> dict[str, Any]:
-    """Write a clip's truth as the evaluation set does."""
+    """Return a clip's truth in the evaluation set's format."""
     steps = np.diff(clip.beats)
     return {
         "tempo": float(60 / np.median(steps)),
@@ -82,7 +82,7 @@ def clip_truth(clip: Clip) -> dict[str, Any]:
 
 
 def as_prediction(rhythm: Rhythm) -> dict[str, Any]:
-    """Write a rhythm as the evaluation set does."""
+    """Return a rhythm in the evaluation set's format."""
     return {
         "tempo": rhythm.tempo,
         "beats": rhythm.beats.tolist(),

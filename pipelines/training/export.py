@@ -1,4 +1,4 @@
-"""Writes trained networks as the checkpoint that afa ships."""
+"""Write trained networks as the checkpoint that afa ships."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str
     """Write one network, or several to be averaged, as half-precision safetensors.
 
     Args:
-        networks: Trained; several are named ``1.<name>``, ``2.<name>``, ….
-        target: File; it appears whole or not at all.
-        details: Kept in the file's header.
+        networks: Trained networks; several are named ``1.<name>``, ``2.<name>``, ….
+        target: The file; it appears whole or not at all.
+        details: Stored in the file's header.
 
     Raises:
         PlanError: See `require_finite`.
@@ -37,7 +37,7 @@ def export(networks: Sequence[BeatNetwork], target: Path, details: dict[str, str
 
 
 def read_checkpoint(path: Path, plan: FitPlan) -> BeatNetwork:
-    """Read what a run made: the averaged weights, drawn towards those that it began from."""
+    """Read a run's result: the averaged weights, mixed with the initial ones."""
     network = BeatNetwork(plan.channels, plan.n_blocks)
     with fitting(path, GO_ON):
         network.load_state_dict(torch.load(path, weights_only=True, map_location="cpu")["averaged"])

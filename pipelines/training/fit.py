@@ -1,4 +1,4 @@
-"""Trains the beat network: AdamW over one cycle of the learning rate, averaged weights.
+"""Train the beat network: AdamW over one cycle of the learning rate, averaged weights.
 
 A checkpoint holds everything that the next step depends on.
 """
@@ -36,7 +36,7 @@ INITIAL = "correct fit.initial"
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where a run is: mean losses since the last report."""
+    """A run's step and mean losses since the last report."""
 
     step: int
     steps: int
@@ -46,11 +46,11 @@ class TrainingProgress:
 
 
 def fitting(path: Path, remedy: str) -> AbstractContextManager[None]:
-    """Read weights into a network.
+    """Report errors of reading weights into a network.
 
     Raises:
-        PlanError: They are damaged, or not of the network that is described.
-        OSError: There is no such file, or it may not be read.
+        PlanError: They are damaged, or do not fit the described network.
+        OSError: The file does not exist, or is not readable.
     """
     return told_as(
         f"{path} is damaged, or not of a network of fit.channels and fit.n_blocks; {remedy}"
@@ -66,7 +66,7 @@ def rate_at(step: int, plan: FitPlan) -> float:
 
 
 def losses(logits: BeatLogits, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the beats', downbeats' and tempo's loss, each a mean over what is heard."""
+    """Return the loss of beats, downbeats and tempo, each a mean over frames inside the clips."""
     beat = _pulse_loss(logits.beat, batch.beats, batch.heard, _BEAT_WEIGHT)
     downbeat = _pulse_loss(logits.downbeat, batch.downbeats, batch.heard, _DOWNBEAT_WEIGHT)
     known = batch.tempi.sum(dim=-1)
@@ -82,7 +82,7 @@ def _pulse_loss(logits: Tensor, target: Tensor, heard: Tensor, weight: float) ->
 
 
 class Trainer:
-    """A run that can stop after any step and go on from its checkpoint."""
+    """A run that can stop after any step and continue from its checkpoint."""
 
     def __init__(self, plan: FitPlan, sampler: Sampler, device: torch.device) -> None:
         self._plan, self._sampler, self._device = plan, sampler, device
@@ -121,7 +121,7 @@ class Trainer:
         part.replace(path)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
         Raises:
             PlanError: It is damaged, or of a network of another size.
@@ -140,7 +140,7 @@ class Trainer:
         until: int | None = None,
         report_every: int = 50,
     ) -> None:
-        """Train up to step `until` (the plan's end where it is None), saving now and then."""
+        """Train up to step `until` (the plan's end if None), saving from time to time."""
         last = min(self._plan.steps, until or self._plan.steps)
         saved = time.monotonic()
         total, n_steps = torch.zeros(3), 0
@@ -156,9 +156,9 @@ class Trainer:
         self.save(checkpoint)
 
     def train_step(self, batch: Batch) -> Tensor:
-        """Take one step; give the beats', downbeats' and tempo's loss."""
+        """Take one step; return the loss of beats, downbeats and tempo."""
         plan = self._plan
-        torch.manual_seed(plan.seed * 1_000_003 + self.step)  # Dropout depends on the step alone.
+        torch.manual_seed(plan.seed * 1_000_003 + self.step)  # Dropout depends only on the step.
         for group in self._optimiser.param_groups:
             group["lr"] = rate_at(self.step, plan)
         self._network.train()

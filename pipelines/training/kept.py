@@ -1,4 +1,4 @@
-"""Reading what a run keeps on disk between its parts: a damaged file is told by its name."""
+"""Read what a run keeps on disk between its parts; errors name the damaged file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from pipelines.training.plan import PlanError
 
 @contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
-    """Read arrays that were kept; numpy leaves a damaged file open that it has opened itself.
+    """Open kept arrays; opened here, since NumPy does not close a damaged file that it opened.
 
     Raises:
         PlanError: They are damaged.
-        OSError: There is no such file, or it may not be read.
+        OSError: The file does not exist, or is not readable.
     """
     how = f"{path} is damaged; remove it, and a run of all parts makes it anew"
     with told_as(how), path.open("rb") as file:
@@ -23,7 +23,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def told_as(damage: str) -> Iterator[None]:
-    """Tell all that goes wrong in these words, but that a file is not there or not allowed."""
+    """Raise any error with this message, except that a file is missing or not readable."""
     try:
         yield
     except (FileNotFoundError, PermissionError):

@@ -1,4 +1,4 @@
-"""Scores of tempo, beats, downbeats and key against annotations, and how sure they are.
+"""Scores of tempo, beats, downbeats and key against annotations, and their intervals.
 
 Metrics are mir_eval's; conventions (4 % tempo tolerance, related levels, what counts as missing)
 are those of the evaluation set, so that figures are comparable with its README.
@@ -21,15 +21,15 @@ METRICS = (
     "key exact",
 )
 PITCH_CLASSES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
-"""Spelt like annotations, with the usual flats; mir_eval takes either. What the service answers is
-spelt in `pipelines.analysis.tonality.notes`."""
+"""Spelt like annotations, with the usual flats; mir_eval accepts either. The service spells them as
+in `pipelines.analysis.tonality.notes`."""
 
 _TOLERANCE = 0.04
 _OCTAVES = (1.0, 1 / 3, 1 / 2, 2.0, 3.0)
 _NATURAL = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 Track = Mapping[str, Any]
-"""Of a prediction or an annotation: ``tempo``, ``beats``, ``downbeats``, ``key``, ``mode``; an
+"""A prediction or an annotation: ``tempo``, ``beats``, ``downbeats``, ``key``, ``mode``; an
 annotation also has ``tempo_level`` ("sure", or "octave" when its octave is not known)."""
 
 
@@ -47,12 +47,12 @@ class Score:
 
     @property
     def counted(self) -> str:
-        """Itself, and the tracks behind it."""
+        """The score as text, with its number of tracks."""
         return f"{self} ({self.n})"
 
 
 def tempo_accuracy(truth: float, found: float | None) -> tuple[float, float]:
-    """Say whether a tempo is right within 4 %, and whether it is but for a factor of 2 or 3."""
+    """Score a tempo as right within 4 %, and as right apart from a factor of 2 or 3."""
     if not found:
         return 0.0, 0.0
     hits = [abs(found / (truth * factor) - 1.0) <= _TOLERANCE for factor in _OCTAVES]
@@ -60,7 +60,7 @@ def tempo_accuracy(truth: float, found: float | None) -> tuple[float, float]:
 
 
 def beat_f(truth: Sequence[float], found: Sequence[float]) -> float:
-    """F-measure at ±70 ms, the first five seconds left out; nothing on either side gives 0."""
+    """F-measure at ±70 ms, without the first five seconds; 0 if either side is empty."""
     import mir_eval.beat
 
     reference, estimate = (
@@ -88,7 +88,7 @@ def key_name(key: str, mode: str) -> str:
 
 
 def key_weighted(truth: Track, found: Track) -> float:
-    """MIREX score: 1 exact, .5 a fifth off, .3 relative, .2 parallel; no key gives 0."""
+    """MIREX score: 1 exact, .5 a fifth off, .3 relative, .2 parallel, 0 for no key."""
     import mir_eval.key
 
     if not found.get("key") or found.get("mode") not in ("major", "minor"):
@@ -105,8 +105,8 @@ def score_track(truth: Track, found: Track, fields: frozenset[str]) -> dict[str,
 
     Args:
         truth: The annotation.
-        found: The prediction; a field that it lacks scores 0.
-        fields: The fields that this library predicts at all; others are not scored.
+        found: The prediction; a missing field scores 0.
+        fields: The fields that this library predicts; others are not scored.
     """
     sure = truth.get("tempo_level") == "sure"
     scores: dict[str, float] = {}
@@ -141,7 +141,7 @@ def score_all(
 
 
 def bootstrap(values: Sequence[float], rounds: int = 2000, seed: int = 0) -> Score:
-    """Mean with its 95 % percentile interval, tracks drawn with replacement."""
+    """Mean with its 95 % percentile interval, drawing tracks with replacement."""
     sample = np.asarray(values, dtype=float)
     draws = np.random.default_rng(seed).integers(0, len(sample), (rounds, len(sample)))
     low, high = np.percentile(sample[draws].mean(axis=1), [2.5, 97.5])

@@ -1,6 +1,7 @@
-"""Tracker modules: real samples, and rows whose times are exact. Played by libopenmpt (BSD-3).
+"""Tracker modules: real samples, and rows with exact times. Played by libopenmpt (BSD-3).
 
-Four rows a beat and sixteen a bar are a convention; a module whose notes contradict it is refused.
+Four rows per beat and sixteen per bar are a convention; modules whose notes contradict it are
+refused.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ from pipelines.training.plan import MODULES
 _SUFFIXES = {".mod", ".xm", ".s3m", ".it"}
 _LIBRARY = "libopenmpt.so.0"
 _BLOCK = 32
-"""Samples played at once: so exactly (1.5 ms) the rows' times are known."""
+"""Samples played at a time: row times are exact to this (1.5 ms)."""
 _LONGEST_S = 420
 _SHORTEST_S = 15.0
 _NOTES = range(1, 128)
@@ -34,7 +35,7 @@ _FEWEST_BEATS = 16
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module as it was played once.
+    """A module, played once.
 
     Attributes:
         samples: float32 ``[T]``, 22,050 Hz, full scale ±1.
@@ -70,7 +71,7 @@ def play(path: Path) -> Module:
 
     Raises:
         UnusableError: It cannot be read, or hardly anything sounds.
-        OSError: libopenmpt is not there.
+        OSError: libopenmpt is not installed.
     """
     library = _library()
     content = path.read_bytes()
@@ -122,7 +123,7 @@ def _played(library: ctypes.CDLL, module: int) -> tuple[list[NDArray[np.float32]
 
 
 def grid_of(module: Module) -> Grid:
-    """Tell beats and bars by the rows.
+    """Find beats and bars from the rows.
 
     Raises:
         UnusableError: The rows are not clearly those of steady bars of four beats.
@@ -140,7 +141,7 @@ def grid_of(module: Module) -> Grid:
     bar = 4 * beat
     starts = np.flatnonzero(np.diff(module.orders, prepend=-1))
     lengths, times = np.unique(np.diff(starts, append=len(module.orders)), return_counts=True)
-    # A pattern's last row may be held for a moment at the song's end; what occurs once says little.
+    # A pattern's last row may be held at the song's end; lengths that occur once mean little.
     usual = lengths[(times > 1) & (lengths > 1)]
     centred = module.n_notes - module.n_notes.mean()
 
@@ -164,7 +165,7 @@ def grid_of(module: Module) -> Grid:
 
 
 def usable_modules(folder: Path) -> Iterator[tuple[Path, Module, Grid]]:
-    """Play what is below a folder, each recording once, and leave out what has no clear bars."""
+    """Play the modules below a folder, without duplicates, and skip those without clear bars."""
     seen: set[bytes] = set()
     for path in find_modules(folder):
         content = path.read_bytes()
@@ -179,7 +180,7 @@ def usable_modules(folder: Path) -> Iterator[tuple[Path, Module, Grid]]:
 
 
 def module_clips(folder: Path, clip_s: float) -> Iterator[Clip]:
-    """Cut all usable modules below a folder into clips, five of each at most."""
+    """Cut all usable modules below a folder into clips, at most five of each."""
     for path, module, grid in usable_modules(folder):
         for start_s in np.arange(5) * clip_s:
             stop_s = min(start_s + clip_s, len(module.samples) / SAMPLE_RATE)

@@ -1,4 +1,4 @@
-"""What a training run does, as one file describes it."""
+"""The plan of a training run, as one file describes it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 MODULES = "module"
-"""The kind of clips that tracker modules are."""
+"""The kind of clips from tracker modules."""
 
 KINDS = ("band", "classical", "corpus", "electronic", "groove")
-"""The kinds of music that are invented, see `pipelines.training.render.generators_of`."""
+"""The kinds of invented music, see `pipelines.training.render.generators_of`."""
 
 
 _POSITIVE = frozenset(
@@ -42,18 +42,18 @@ class RenderPlan:
     """The data.
 
     Attributes:
-        hours: Audio rendered.
-        clip_s: Seconds of a clip before the tape's speed is changed.
+        hours: Hours of audio to render.
+        clip_s: Seconds of a clip before its tape speed is changed.
         seed: First clip's seed; clip i has seed + i.
         shares: Share of each kind of music.
-        validation_every: Every so many-th seed is for validation only.
-        held_out_clips: Clips on the sounds that are left out of training.
-        packages: Debian packages unpacked.
+        validation_every: Every n-th seed is for validation only.
+        held_out_clips: Number of clips with the sounds that are left out of training.
+        packages: Debian packages to unpack.
         fonts: Soundfont → weight; paths below the unpacked packages.
         drum_fonts: Soundfont for drums → weight.
         kits: Folder of Hydrogen's drum kits.
-        held_out_fonts: Soundfonts only heard in the held-out set.
-        held_out_kits: Kits only heard in the held-out set.
+        held_out_fonts: Soundfonts used only in the held-out set.
+        held_out_kits: Kits used only in the held-out set.
         development_set: Annotations whose tracks' sources are left out.
     """
 
@@ -83,25 +83,25 @@ class FitPlan:
 
     Attributes:
         steps: Optimiser steps.
-        batch: Segments of a step.
-        segment_frames: Frames of a segment, 50 a second.
+        batch: Segments per step.
+        segment_frames: Frames per segment, 50 per second.
         peak_rate: Learning rate at the end of the warm-up (one cycle).
-        warm_up: Share of the steps that the rate rises in.
+        warm_up: Share of the steps in which the rate rises.
         weight_decay: AdamW's.
-        ema_decay: Of the averaged weights, which are what is kept.
-        downbeat_weight: Of the downbeats' loss against the beats'.
-        tempo_weight: Of the tempo head's loss.
-        neighbour: Target on the frames beside a beat.
-        mixup: Share of segments that carry a second one, faintly.
-        shares: Share of each kind in a batch; the rendered shares where it is empty.
+        ema_decay: Decay of the averaged weights, which are the result.
+        downbeat_weight: Weight of the downbeats' loss relative to the beats'.
+        tempo_weight: Weight of the tempo head's loss.
+        neighbour: Target on the frames next to a beat.
+        mixup: Share of segments with a second one mixed in faintly.
+        shares: Share of each kind in a batch; if empty, the rendered shares.
         data_fraction: Share of the clips used (for learning curves).
-        seed: Initial weights, dropout and the draw of segments.
+        seed: For the initial weights, dropout and the draw of segments.
         checkpoint_s: Seconds between checkpoints.
         channels: Width of the network.
         n_blocks: Blocks of the network.
-        dropout: Probability.
-        initial: Exported weights that this run begins from; none where empty.
-        initial_share: Their share in what is exported; the rest is the run's own.
+        dropout: Dropout probability.
+        initial: Exported weights that this run starts from; none if empty.
+        initial_share: Their share in the exported weights; the rest is the run's own.
     """
 
     steps: int
@@ -136,7 +136,7 @@ class Plan:
     Attributes:
         render: The rendered data.
         fit: The training.
-        modules: Debian packages with tracker modules, which are clips of the kind ``module``.
+        modules: Debian packages with tracker modules, which become clips of the kind ``module``.
     """
 
     render: RenderPlan
@@ -148,7 +148,7 @@ def parse_plan(content: Any) -> Plan:
     """Build a plan from a parsed file.
 
     Raises:
-        PlanError: A field is missing, unknown or of another kind, or shares are not positive.
+        PlanError: A field is missing, unknown or of the wrong type, or shares are not positive.
     """
     check_parts(content, "render", "fit", optional="modules")
     modules = content.get("modules", ())
@@ -166,10 +166,10 @@ def parse_plan(content: Any) -> Plan:
 
 
 def check_shares(plan: RenderPlan) -> None:
-    """Look whether music can be drawn by the shares of a plan.
+    """Check that music can be drawn by a plan's shares.
 
     Raises:
-        PlanError: They name no kind, one that nobody invents, or are negative or all 0.
+        PlanError: They name no kind or an unknown one, or are negative or all 0.
     """
     shares = plan.shares or {}
     if not shares or min(shares.values()) < 0 or not any(shares.values()):
@@ -182,7 +182,7 @@ def parsed(kind: type[_Part], content: Any) -> _Part:
     """Build a part of a plan from the fields of a parsed file.
 
     Raises:
-        PlanError: A field is missing, unknown, of another kind, or not above 0 where it must be.
+        PlanError: A field is missing, unknown, of the wrong type, or must be above 0 and is not.
     """
     if not isinstance(content, Mapping):
         raise PlanError(f"{kind.__name__} has fields, not {content!r}")
@@ -203,10 +203,10 @@ def parsed(kind: type[_Part], content: Any) -> _Part:
 
 
 def check_parts(content: Any, *names: str, optional: str = "") -> None:
-    """Look whether a parsed file has the parts of a run.
+    """Check that a parsed file has the parts of a run.
 
     Raises:
-        PlanError: It has others, or none.
+        PlanError: It has other parts, or none.
     """
     found = set(content) if isinstance(content, Mapping) else set()
     if found - {optional} != set(names):
@@ -216,7 +216,7 @@ def check_parts(content: Any, *names: str, optional: str = "") -> None:
 
 def _check(name: str, kind: type, value: object) -> None:
     if value is None and kind not in (int, float):
-        return  # as where it is left empty
+        return  # as if it were empty
     allowed = (int, float) if kind is float else kind
     is_text = isinstance(value, str) and kind is not str
     is_right = isinstance(value, allowed) and not is_text and not isinstance(value, bool)
@@ -229,5 +229,5 @@ def _check(name: str, kind: type, value: object) -> None:
 
 
 def below(root: Path, names: Mapping[str, int]) -> list[Path]:
-    """Return paths below `root`, each as often as its weight says."""
+    """Return paths below `root`, each repeated according to its weight."""
     return [root / name for name, weight in names.items() for _ in range(weight)]

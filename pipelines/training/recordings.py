@@ -1,6 +1,6 @@
-"""Recordings without labels: what was read of each is kept, once for files of one content.
+"""Recordings without labels: what is read of each is kept, once per distinct content.
 
-Invariant: what is kept is whole, and named by its file's content, so a stopped run goes on.
+Invariant: kept files are whole, and named by their source's content, so a stopped run can resume.
 """
 
 import hashlib
@@ -16,25 +16,25 @@ from pipelines.audio.resample import resample
 from pipelines.audio.waveform import AudioError
 
 SHORTEST_S = 31.0
-"""What is shorter teaches no key and no chords: 30 s, though played in tune 3 % faster."""
+"""Shorter files teach no key or chords: 30 s must remain even if tuning plays them 3 % faster."""
 
 
 class Recording(Protocol):
-    """What is read of a file."""
+    """What is read from a file."""
 
     def save(self, path: Path) -> None:
         """Write it; the file appears whole or not at all."""
 
 
 Reader = Callable[[Path], Recording | None]
-"""Reads a file; None where it is no music: undecodable, too short or silent."""
+"""Reads a file; None if it is not music: undecodable, too short or silent."""
 
 
 def keep_recording(source: Path, folder: Path, read: Reader) -> Path | None:
-    """Keep what is read of a file in ``folder``, unless it is there.
+    """Save what is read from a file in ``folder``, unless it is already there.
 
     Returns:
-        Where it lies, the same for files of the same content; None where the file is no music.
+        Its path, the same for files with the same content; None if the file is not music.
     """
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -50,7 +50,7 @@ def keep_recording(source: Path, folder: Path, read: Reader) -> Path | None:
 def decode_beginning(
     source: Path, longest_s: float, sample_rate: int
 ) -> NDArray[np.float32] | None:
-    """Decode a file's first seconds to mono ``[T]``; None where it cannot be decoded."""
+    """Decode a file's first seconds to mono ``[T]``; None if it cannot be decoded."""
     try:
         (decoded,) = decode_segments(source, [(0.0, longest_s)], DecodeLimits())
     except AudioError:

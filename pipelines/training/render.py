@@ -1,7 +1,7 @@
-"""Renders the clips of a plan with several processes; what is there is kept.
+"""Render the clips of a plan with several processes, except those that exist.
 
-A clip is a function of its kind, its seed and the sounds, so a run that was stopped goes on where
-it was and ends as if it had not been.
+A clip is a function of its kind, its seed and the sounds, so a stopped run resumes where it was and
+ends as if it had never stopped.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,12 +34,12 @@ _MODULE_SEED = 20_000_000
 Maker = Callable[
     [str, int, Mapping[str, Generator], Instruments, float], Clip | KeyClip | ChordClip
 ]
-"""Makes a clip of a kind and seed with generators and instruments, so many seconds long."""
+"""Makes a clip from a kind, a seed, generators, instruments and a duration in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A clip to be rendered."""
+    """A clip to render."""
 
     kind: str
     seed: int
@@ -48,7 +48,7 @@ class Task:
 
 
 def list_tasks(plan: RenderPlan, folder: Path) -> list[Task]:
-    """Name all clips of a plan; the first n are the same however many hours are asked for."""
+    """List all clips of a plan; the first n are the same however many hours it has."""
     kinds, weights = list(plan.shares), list(plan.shares.values())
     tasks = []
     for i in range(plan.n_clips + plan.held_out_clips):
@@ -68,21 +68,21 @@ def render(
     told: Callable[[int, int], None],
     kinds: Sequence[str] = (),
 ) -> int:
-    """Render what is missing.
+    """Render the missing clips.
 
     Args:
-        make: `pipelines.training.clips.make_clip` or its like for the key.
+        make: `pipelines.training.clips.make_clip` or its counterpart for keys or chords.
         plan: The data.
         folder: Work folder; clips go below ``clips``, packages below ``packages``.
         n_jobs: Processes.
-        told: Called with (clips there, clips in all).
-        kinds: Only these; all where it is empty.
+        told: Called with (existing clips, all clips).
+        kinds: Only these kinds; all if empty.
 
     Returns:
-        Clips that could not be made: their seeds gave nothing usable.
+        Number of clips that could not be made, as their seeds gave nothing usable.
 
     Raises:
-        PlanError: There are no drum kits where the plan says.
+        PlanError: The plan's folder has no drum kits.
     """
     clips = folder / "clips"
     clips.mkdir(parents=True, exist_ok=True)
@@ -105,13 +105,13 @@ def render(
 
 
 def add_modules(packages: Sequence[str], clip_s: float, folder: Path) -> int:
-    """Cut the tracker modules of Debian packages into clips beside the rendered ones.
+    """Cut the tracker modules of Debian packages into clips next to the rendered ones.
 
     Returns:
-        Clips that are there.
+        Number of clips from modules.
 
     Raises:
-        OSError: libopenmpt is not there.
+        OSError: libopenmpt is not installed.
     """
     n_clips = 0
     for package in packages:
@@ -123,10 +123,10 @@ def add_modules(packages: Sequence[str], clip_s: float, folder: Path) -> int:
 
 
 def generators_of(plan: RenderPlan, root: Path, folder: Path) -> dict[str, Generator]:
-    """Return what invents pieces of each kind.
+    """Return the generators of each kind of music.
 
     Args:
-        plan: Names what is left out.
+        plan: Names the sources to leave out.
         root: Where the plan's packages are unpacked.
         folder: Work folder.
     """
@@ -146,7 +146,7 @@ def held_out_instruments(plan: RenderPlan, root: Path) -> Instruments:
 
 
 class _Studio:
-    """What a rendering process keeps: generators and instruments."""
+    """What a rendering process holds: generators and instruments."""
 
     def __init__(self, make: Maker, plan: RenderPlan, root: Path, folder: Path) -> None:
         self.make = make

@@ -1,4 +1,4 @@
-"""What the network is to say about a segment."""
+"""The network's targets for a segment."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ _SPREAD = 0.6
 def pulse_target(
     times_s: NDArray[np.float64], n_frames: int, neighbour: float
 ) -> NDArray[np.float32]:
-    """Mark events: 1 on the nearest frame, `neighbour` beside it, float32 ``[N]``."""
+    """Mark events: 1 on the nearest frame, `neighbour` on those next to it, float32 ``[N]``."""
     target = np.zeros(n_frames, dtype=np.float32)
     frames = np.round(times_s * FRAME_RATE).astype(np.int64)
     for offset, value in ((-1, neighbour), (1, neighbour), (0, 1.0)):
@@ -26,11 +26,11 @@ def tempo_target(beats_s: NDArray[np.float64], n_frames: int) -> NDArray[np.floa
     """Return the tempo's distribution over `TEMPI` second by second.
 
     Args:
-        beats_s: Ascending; they may begin before and end behind the segment.
+        beats_s: Ascending; they may begin before and end after the segment.
         n_frames: Frames of the segment.
 
     Returns:
-        float32 ``[⌈N / 50⌉, 64]``; rows sum to 1, or are 0 where there is no beat around.
+        float32 ``[⌈N / 50⌉, 64]``; rows sum to 1, or are 0 if no beat is near.
     """
     rows = -(-n_frames // TEMPO_STRIDE)
     target = np.zeros((rows, len(TEMPI)), dtype=np.float32)

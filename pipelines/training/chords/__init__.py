@@ -1,1 +1,1 @@
-"""Training of the chord network."""
+"""Train the chord network."""

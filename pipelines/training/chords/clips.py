@@ -1,4 +1,4 @@
-"""One clip with its chords from one seed: what sounds when, and what the network hears of it."""
+"""A clip with its chords from one seed: what sounds when, and the network's input."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from pipelines.training.sound.mixing import Waveform
 from pipelines.training.sound.soundfonts import SAMPLE_RATE
 
 ROOT_ONLY = 25
-"""Plus the root: a chord whose third does not sound."""
+"""This plus the root means a chord whose third does not sound."""
 UNKNOWN_CHORD = -1
 _BASS_BELOW = 60
 _KEYBOARD = 128
@@ -37,10 +37,10 @@ class ChordClip:
     Attributes:
         bands: float16 ``[N, 180]``, in tune with 440 Hz, see
             `models.tonality.keynet.KeyBands.magnitudes`.
-        pitches: uint8 ``[N, 12]``: 1 where a pitch class sounds.
-        bass: int8 ``[N]``: pitch class of the lowest note under middle C, or `NO_BASS`.
-        chords: int8 ``[N]``: as in `models.tonality.chordnet.N_CHORDS`, `ROOT_ONLY` and more, or
-            `UNKNOWN_CHORD`.
+        pitches: uint8 ``[N, 12]``: 1 if a pitch class sounds.
+        bass: int8 ``[N]``: pitch class of the lowest note below middle C, or `NO_BASS`.
+        chords: int8 ``[N]``: as in `models.tonality.chordnet.N_CHORDS`, `ROOT_ONLY` plus the root,
+            or `UNKNOWN_CHORD`.
     """
 
     bands: NDArray[np.float16]
@@ -84,7 +84,7 @@ def perform_clip(
     instruments: Instruments,
     duration_s: float,
 ) -> tuple[Waveform, Performance]:
-    """Invent, play and mix a clip; some pieces have chords on other basses than their roots.
+    """Invent, play and mix a clip; some pieces have chords whose bass is not the root.
 
     Raises:
         UnusableError: See `played`.
@@ -104,7 +104,7 @@ def perform_clip(
 
 
 def inverted(piece: Piece, rng: Random) -> Piece:
-    """Put the third or the fifth into the bass of some chords."""
+    """Put the third or fifth of some chords into the bass."""
     moves = [
         (chord, rng.choice(chord.tones[1:3]))
         for chord in piece.chords
@@ -121,7 +121,7 @@ def inverted(piece: Piece, rng: Random) -> Piece:
 
 
 def retuned(mix: Waveform, performance: Performance, shift: int) -> tuple[Waveform, Performance]:
-    """Change the tape's speed by whole semitones, of the sound and of what is known of it."""
+    """Shift the sound and its notes by whole semitones, as a change of tape speed does."""
     if not shift:
         return mix, performance
     faster = 2 ** (shift / 12)
@@ -147,7 +147,7 @@ def retuned(mix: Waveform, performance: Performance, shift: int) -> tuple[Wavefo
 
 
 def measure(mix: Waveform, performance: Performance) -> ChordClip:
-    """Take the bands, the notes and the chords."""
+    """Measure the bands, and find the notes and chords of each frame."""
     peak = max(float(np.abs(mix).max()), 1e-6)
     with torch.inference_mode():
         waveform = torch.from_numpy(np.ascontiguousarray(mix))[None] / peak
@@ -176,7 +176,7 @@ def measure(mix: Waveform, performance: Performance) -> ChordClip:
 
 
 def told(chord: ChordSpan, notes: Sequence[Note]) -> int:
-    """Name a chord as `ChordClip.chords` does, by what of it sounds."""
+    """Return a chord as in `ChordClip.chords`, judged by which of its notes sound."""
     sounding = {
         note.pitch % 12
         for note in notes

@@ -1,4 +1,4 @@
-"""Trains the chord network on rendered music and on recordings: segments in all keys, one cycle."""
+"""Train the chord network on rendered music and recordings: segments in all keys, one cycle."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from pipelines.training.chords.recordings import TaughtRecording
 
 _TAUGHT_SHARE = 0.5
-"""Of a batch, where there are recordings."""
+"""Share of a batch that comes from recordings, if there are any."""
 _BASS_WEIGHT, _PITCH_WEIGHT = 0.3, 0.3
 _HURRIES = (1, 1, 1, 2, 3)
-"""Every so many-th frame is heard: chords of bars become chords of beats, as chorales have."""
+"""Only every n-th frame is used: chords of bars become chords of beats, as in chorales."""
 _LEVELS = (2.0, 40.0)
-"""Means of the bands of music whose peak is 1."""
+"""Range of the bands' means for music with a peak of 1."""
 
 
 class ChordBatch(NamedTuple):
-    """Segments and what is to be said of them.
+    """Segments and their targets.
 
     Attributes:
         bands: float32 ``[B, N, 180]``.
@@ -45,7 +45,7 @@ class ChordBatch(NamedTuple):
 
 
 class TaughtBatch(NamedTuple):
-    """Segments of recordings, and what the teacher says of them.
+    """Segments of recordings, and the teacher's output for them.
 
     Attributes:
         bands: float32 ``[B, N, 180]``.
@@ -59,7 +59,7 @@ class TaughtBatch(NamedTuple):
 
 
 def draw_batch(clips: Sequence[ChordClip], plan: CyclePlan, step: int) -> ChordBatch:
-    """Draw segments; they depend on the clips, the plan and the step alone."""
+    """Draw segments, which depend only on the clips, the plan and the step."""
     rng = np.random.default_rng([plan.seed, step])
     drawn = [_segment(clips, plan.segment_frames, rng) for _ in range(plan.batch)]
     bands, pitches, bass, chords = (np.stack(part) for part in zip(*drawn, strict=True))
@@ -88,14 +88,14 @@ def _segment(
 def _altered(
     bands: NDArray[np.float16], other: NDArray[np.float16], n_frames: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
-    """Draw a segment in a key, a sound, a level and a pace of its own.
+    """Draw a segment with its own key, sound, level and pace.
 
     Returns:
         Its bands ``[n_frames, 180]``, its frames, and by how many semitones it was moved up.
     """
     hurry = int(rng.choice(_HURRIES))
     first = int(rng.integers(max(1, len(bands) - hurry * n_frames + 1)))
-    # A clip that is shorter begins anew.
+    # A shorter clip starts again.
     at = (first + hurry * np.arange(n_frames)) % len(bands)
     in_key, up = in_another_key(bands[at].astype(np.float32), rng)
     faint = other[np.arange(n_frames) % len(other)].astype(np.float32)
@@ -106,7 +106,7 @@ def _altered(
 def draw_taught(
     recordings: Sequence["TaughtRecording"], n: int, plan: CyclePlan, step: int
 ) -> TaughtBatch:
-    """Draw n segments of recordings; they depend on these, the plan and the step alone."""
+    """Draw n segments of recordings, which depend only on these, the plan and the step."""
     rng = np.random.default_rng([plan.seed, step, n])
     drawn = []
     for _ in range(n):
@@ -120,7 +120,7 @@ def draw_taught(
 
 
 def _rolled(taught: NDArray[np.float32], up: int) -> NDArray[np.float32]:
-    """Transpose probabilities ``[N, 12 k + 1]`` by semitones; the last, none, stays."""
+    """Transpose probabilities ``[N, 12 k + 1]`` by semitones, except the last one, "none"."""
     rooted = taught[:, :-1].reshape(len(taught), -1, 12)
     rolled = np.roll(rooted, up, axis=2).reshape(len(taught), -1)
     return np.concatenate([rolled, taught[:, -1:]], axis=1)
@@ -136,7 +136,7 @@ def moved(chords: NDArray[np.int8], up: int) -> NDArray[np.int64]:
 def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
     """Return the mean loss of logits ``[…, 25]`` against ``[…]``; a root alone may be either chord.
 
-    Where the chord is unknown nothing is learnt.
+    Unknown chords do not count.
     """
     rows, truth = logits.log_softmax(-1).flatten(0, -2), chords.flatten()
     known = truth != UNKNOWN_CHORD
@@ -145,7 +145,7 @@ def chord_loss(logits: Tensor, chords: Tensor) -> Tensor:
     first = torch.where(is_root, truth - ROOT_ONLY, truth)[:, None]
     second = torch.where(is_root, truth - ROOT_ONLY + 12, truth)[:, None]
     either = torch.logaddexp(rows.gather(1, first), rows.gather(1, second))[:, 0]
-    # Twice the same chord counts twice.
+    # A known chord is added twice.
     gained = torch.where(is_root, either, either - np.log(2.0))
     return -gained.sum() / known.sum().clamp_min(1)
 
@@ -159,13 +159,13 @@ def taught_loss(logits: Tensor, taught: Tensor) -> Tensor:
 
 
 class ChordTrainer:
-    """A run in memory: it takes minutes, so nothing of it is kept but the result.
+    """A run in memory: it takes minutes, so only the result is kept.
 
     Args:
         plan: The training.
-        clips: With chords that are known.
-        trunk: Tensors of a key network, whose trunk this one begins from.
-        recordings: With chords that the teacher heard, if there are any: half of each batch.
+        clips: Clips with known chords.
+        trunk: Tensors of a key network, whose trunk this one starts from.
+        recordings: Recordings with the teacher's chords, if there are any: half of each batch.
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class ChordTrainer:
         self._network, self._averaged = ChordNetwork(), ChordNetwork()
         begun = {name: rows for name, rows in trunk.items() if name.startswith("trunk.")}
         self._network.load_state_dict(begun, strict=False)
-        # As a processor likes to convolve.
+        # CPUs convolve fastest in this layout.
         self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._cycle = Cycle(plan, self._network, self._averaged)
 
     def run(self, told: Callable[[int, float], None]) -> ChordNetwork:
-        """Train; `told` is called with each step and its chord loss. Gives the averaged network."""
+        """Train and return the averaged network; `told` gets each step and its chord loss."""
         for step in range(self._plan.steps):
             told(step + 1, self._train_step(step))
         return self._averaged.eval()
@@ -212,7 +212,7 @@ class ChordTrainer:
 
 
 def score_clips(network: ChordNetwork, clips: Sequence[ChordClip]) -> float:
-    """Return the share of frames with a known chord whose likeliest chord is right."""
+    """Return the share of frames with a known chord that the network gets right."""
     right, known = 0, 0
     for clip in clips:
         with torch.inference_mode():

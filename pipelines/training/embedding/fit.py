@@ -1,9 +1,9 @@
-"""From what the networks say of much music to the tensors of the projection.
+"""Compute the projection from the networks' outputs for much music.
 
-Nothing is labelled: all that is known is which stretches are of the same track. Directions in which
-stretches of one track differ are turned down, those in which they agree are turned up (within-class
-covariance normalisation). That is done for each block of the evidence by itself, blocks then have
-the same say, and the 768 directions are kept in which music varies most.
+Nothing is labelled: all that is known is which stretches are from the same track. Directions in
+which stretches of one track differ are turned down, those in which they agree are turned up
+(within-class covariance normalisation). This is done for each block of the evidence separately, the
+blocks then get equal weight, and the 768 directions in which music varies most are kept.
 
 References:
     Hatch, Kajarekar and Stolcke, Within-class covariance normalization for SVM-based speaker
@@ -24,7 +24,7 @@ from pipelines.analysis.records import EMBEDDING_DIMENSION
 Values = NDArray[np.float64]
 
 _LEAST_DEVIATION = 0.01
-"""Of the largest one of its block: what hardly ever moved in training says nothing when it does."""
+"""Relative to the largest in its block: what hardly varied in training means nothing if it does."""
 
 
 def fit(
@@ -34,11 +34,11 @@ def fit(
 
     Args:
         tracks: Evidence ``[T, P, N]`` of P ≥ 2 stretches of each track.
-        blocks: Indices into the evidence; what is in none of them is left out.
+        blocks: Indices into the evidence; values in none of them are left out.
         ridge: See `EmbeddingPlan`.
 
     Returns:
-        What `models.projection.Projection` takes.
+        The tensors that `models.projection.Projection` takes.
     """
     values = tracks.astype(np.float64)
     mean, deviation = values.mean(axis=(0, 1)), values.std(axis=(0, 1))
@@ -50,7 +50,7 @@ def fit(
         standard = (values[..., block] - mean[block]) * scale[block]
         whitening[np.ix_(block, block)] = _whitening(standard, ridge)
     white = ((values - mean) * scale).reshape(-1, len(mean)) @ whitening
-    _, principal = np.linalg.eigh(white.T @ white)  # by rising variance
+    _, principal = np.linalg.eigh(white.T @ white)  # by ascending variance
     matrix = principal[:, : -EMBEDDING_DIMENSION - 1 : -1].T @ whitening
     return {
         "mean": torch.from_numpy(mean).float(),
@@ -60,7 +60,7 @@ def fit(
 
 
 def _whitening(standard: Values, ridge: float) -> Values:
-    """Return what makes the scatter within tracks round, and the mean energy of a stretch 1."""
+    """Return the matrix that makes scatter within tracks isotropic and mean energy 1."""
     n_tracks, n_parts, n = standard.shape
     inside = (standard - standard.mean(axis=1, keepdims=True)).reshape(-1, n)
     within = inside.T @ inside / (n_tracks * (n_parts - 1))

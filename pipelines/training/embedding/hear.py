@@ -1,4 +1,4 @@
-"""What the networks say of stretches of every track, each stretch altered in its own way."""
+"""The networks' outputs for stretches of every track, each altered in its own way."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ _BATCH = 8
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A file of music; the package is its album, and the key follows from the file's content."""
+    """A music file; its package counts as its album, and its key derives from its content."""
 
     package: str
     path: Path
@@ -39,7 +39,7 @@ class Track:
 
 
 def tracks_of(package: str, root: Path, seed: int) -> list[Track]:
-    """Return a package's audio files below ``root`` in a drawn order, each content once."""
+    """Return a package's audio files below ``root`` in a random order, without duplicates."""
     files = sorted(path for path in root.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
     Random(f"{seed} {package}").shuffle(files)  # noqa: S311
     tracks: dict[str, Track] = {}
@@ -56,7 +56,7 @@ def hear_package(
     folder: Path,
     tell: Callable[[Track], None],
 ) -> None:
-    """Keep the evidence of a package's tracks in ``folder``, a file each; what is there stays."""
+    """Save the evidence of a package's tracks in ``folder``, a file each, unless it exists."""
     n = 0
     for track in tracks:
         if n == plan.tracks_of_a_package:
@@ -76,7 +76,7 @@ def hear_package(
 def hear(track: Track, step: EmbeddingStep, plan: EmbeddingPlan) -> Rows | None:
     """Return the evidence ``[n_parts, N]`` of a track's stretches, the first one unaltered.
 
-    None where the file is no music: too short or too long, silent or unreadable.
+    None if the file is not music: too short or too long, silent or unreadable.
     """
     rng = Random(f"{plan.seed} {track.key}")  # noqa: S311
     try:
@@ -104,7 +104,7 @@ def hear(track: Track, step: EmbeddingStep, plan: EmbeddingPlan) -> Rows | None:
 
 
 def evidence(step: EmbeddingStep, waveform: Waveform) -> Rows | None:
-    """Return what a step's networks say, side by side, ``[N]``; None of silence."""
+    """Return the outputs of a step's networks, concatenated, ``[N]``; None for silence."""
     prepared = step.prepare(bring(waveform, CPU))
     if not prepared.windows:
         return None
@@ -116,14 +116,14 @@ def evidence(step: EmbeddingStep, waveform: Waveform) -> Rows | None:
 
 
 def load_evidence(folder: Path) -> dict[str, Rows]:
-    """Return the rows of every track that was heard, by its key.
+    """Return the rows of every analysed track, by its key.
 
     Raises:
-        PlanError: A file of them is damaged.
+        PlanError: One of the files is damaged.
     """
     heard = {}
     for path in sorted(folder.glob("*.npy")):
-        if path.stem.endswith(".part"):  # of a run that was killed
+        if path.stem.endswith(".part"):  # left by a killed run
             continue
         with reading(path) as file:
             heard[path.stem] = np.load(file)
@@ -131,10 +131,10 @@ def load_evidence(folder: Path) -> dict[str, Rows]:
 
 
 def blocks_of(cards: Sequence[ModelCard], model_dir: Path) -> list[NDArray[np.int64]]:
-    """Divide the evidence of networks: each one's embedding, then the named tags of all of them.
+    """Divide the networks' evidence: each one's embedding, then the named tags of all of them.
 
     Raises:
-        CardError: Nobody wrote down what the tags of one are.
+        CardError: The tags of one are named nowhere.
     """
     blocks, named, start = [], [], 0
     for card in cards:

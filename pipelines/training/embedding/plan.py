@@ -1,4 +1,4 @@
-"""What a run that learns the projection of the embedding does, as one file describes it."""
+"""The plan of a run that learns the embedding's projection, as one file describes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ class EmbeddingPlan:
 
     Attributes:
         packages: Debian packages with music; each counts as an album.
-        tracks_of_a_package: At most so many, drawn, so that no package outweighs the others.
+        tracks_of_a_package: Maximum, drawn at random, so that no package outweighs the others.
         shortest_s: Shorter files are sounds, not music.
         longest_s: Longer files are left out.
-        n_parts: Stretches that are heard of each track, evenly spread.
+        n_parts: Stretches analysed of each track, evenly spread.
         part_s: Length of a stretch.
-        ridge: What is added to the variance within tracks, in its mean.
-        seed: Draws tracks, stretches and what happens to them.
+        ridge: Added to the variance within tracks, as a multiple of its mean.
+        seed: For the draw of tracks, stretches and their alterations.
     """
 
     packages: Sequence[str]

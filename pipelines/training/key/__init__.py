@@ -1,1 +1,1 @@
-"""Training of the key network."""
+"""Train the key network."""

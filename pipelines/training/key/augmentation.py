@@ -1,4 +1,4 @@
-"""What real recordings have and renders lack, done to bands."""
+"""Add to bands what real recordings have and renders lack."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ _DETUNED, _MOST_DETUNED = 0.25, 0.6
 
 
 def transposed(bands: Bands, bands_up: float, rng: np.random.Generator) -> Bands:
-    """Move ``[N, 180]`` up by bands and parts of one; what comes in from outside is faint."""
+    """Move ``[N, 180]`` up by a fractional number of bands; those that come in are faint."""
     whole = int(np.floor(bands_up))
     part = bands_up - whole
     moved = np.roll(bands, whole, axis=1)
@@ -26,7 +26,7 @@ def transposed(bands: Bands, bands_up: float, rng: np.random.Generator) -> Bands
 
 
 def in_another_key(bands: Bands, rng: np.random.Generator) -> tuple[Bands, int]:
-    """Move ``[N, 180]`` by a draw of -5 to 6 semitones, a little out of tune.
+    """Move ``[N, 180]`` by a random -5 to 6 semitones, slightly out of tune.
 
     Returns:
         The bands, and the semitones that they were moved up.
@@ -37,12 +37,12 @@ def in_another_key(bands: Bands, rng: np.random.Generator) -> tuple[Bands, int]:
 
 
 def augment(bands: Bands, other: Bands, rng: np.random.Generator) -> Bands:
-    """Draw an equaliser, drums, noise, speech, other music and compression over ``[N, 180]``.
+    """Apply a random equaliser, drums, noise, speech, other music and compression to ``[N, 180]``.
 
     Args:
         bands: Magnitudes.
-        other: Of other music, at least as long.
-        rng: Draws.
+        other: Magnitudes of other music, at least as long.
+        rng: Draws the alterations.
 
     Returns:
         float32 with a mean of 1.

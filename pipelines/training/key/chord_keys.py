@@ -1,6 +1,6 @@
-"""What keys chords speak for: a witness of the labels of recordings, and not of the service.
+"""Infer keys from chords, as evidence for the labels of recordings but not in the service.
 
-On packages of recordings that these weights were not fitted on, the service hears keys better
+On packages of recordings that these weights were not fitted on, the service finds keys better
 without it (decision 0060).
 """
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # How much each chord's share of the time speaks for a key: major and minor chords from the tonic
-# upwards, and none. Fitted on 299 real recordings whose key estimators agree on, and 398 pieces of
-# `afa train key`'s generators (decision 0057).
+# upwards, and none. Fitted on 299 real recordings whose key estimators agree on, and 398
+# pieces from `afa train key`'s generators (decision 0057).
 _CHORDS_MAJOR = (
     (8.3, -2.0, -1.3, -1.6, -2.3, 4.9, -1.9, 2.4, -0.7, 0.9, -1.9, -2.6),
     (0.7, -1.4, 1.2, -0.8, 0.6, -1.3, -1.3, -2.1, -0.7, 3.7, -0.4, -1.9),
@@ -30,10 +30,10 @@ _CHORD_WEIGHTS = np.stack(
 
 
 def key_of_chords(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Judge the key by the chords.
+    """Infer the key from the chords.
 
     Args:
-        shares: Of the time, float64 ``[25]``: C major … B major, C minor … B minor, none.
+        shares: Shares of the time, float64 ``[25]``: C major … B major, C minor … B minor, none.
 
     Returns:
         Probabilities, float64 ``[24]``: C major … B major, C minor … B minor.

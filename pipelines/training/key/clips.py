@@ -1,4 +1,4 @@
-"""One clip with its key from one seed: what sounds when, and what the network hears of it."""
+"""A clip with its key from one seed: what sounds when, and the network's input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class KeyClip:
 
     Attributes:
         bands: float16 ``[N, 180]``, see `models.tonality.keynet.KeyBands`, in tune with 440 Hz.
-        pitches: uint8 ``[N, 12]``: 1 where a pitch class sounds.
-        bass: int8 ``[N]``: pitch class of the lowest note under middle C, or `NO_BASS`.
+        pitches: uint8 ``[N, 12]``: 1 if a pitch class sounds.
+        bass: int8 ``[N]``: pitch class of the lowest note below middle C, or `NO_BASS`.
         key: Tonic's pitch class, plus 12 for minor, or `UNKNOWN_KEY`.
     """
 
@@ -80,7 +80,7 @@ def make_key_clip(
 
 
 def mastered(mix: Waveform, rng: Random) -> Waveform:
-    """Add what records have and mixes lack: distortion over all, and a heavy bass."""
+    """Add what records have and mixes lack: distortion of the whole, and a heavy bass."""
     if rng.random() < 0.15:
         mix = distort(mix, rng.uniform(1, 4))
     if rng.random() < 0.25:
@@ -90,7 +90,7 @@ def mastered(mix: Waveform, rng: Random) -> Waveform:
 
 
 def measure(mix: Waveform, performance: Performance, shift: int, key: int) -> KeyClip:
-    """Change the tape's speed by whole semitones, and take the bands and the notes."""
+    """Shift by whole semitones, as a change of tape speed does; find the bands and notes."""
     faster = 2 ** (shift / 12)
     if shift:
         mix = soxr.resample(mix, SAMPLE_RATE, SAMPLE_RATE / faster)

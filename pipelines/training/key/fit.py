@@ -1,4 +1,4 @@
-"""Trains the key network: segments in all keys, AdamW over one cycle, averaged weights."""
+"""Train the key network: segments in all keys, AdamW over one cycle, averaged weights."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ from pipelines.training.key.clips import NO_BASS, KeyClip
 from pipelines.training.key.recordings import HeardRecording
 
 _HEARD_SHARE = 0.75
-"""Of a batch, where there are recordings."""
+"""Share of a batch that comes from recordings, if there are any."""
 _BASS_WEIGHT, _KEY_WEIGHT = 0.3, 0.5
 _RIGHT, _RELATIVE, _FIFTH, _PARALLEL = 0.9, 0.04, 0.03, 0.03
 
 
 class KeyBatch(NamedTuple):
-    """Segments and what is to be said of them.
+    """Segments and their targets.
 
     Attributes:
         bands: float32 ``[B, N, 180]``.
@@ -43,7 +43,7 @@ class KeyBatch(NamedTuple):
 
 
 class HeardBatch(NamedTuple):
-    """Segments of recordings, and the keys that were heard in them.
+    """Segments of recordings, and the keys found in them.
 
     Attributes:
         bands: float32 ``[B, N, 180]``.
@@ -55,7 +55,7 @@ class HeardBatch(NamedTuple):
 
 
 def draw_batch(clips: Sequence[KeyClip], plan: CyclePlan, step: int) -> KeyBatch:
-    """Draw segments; they depend on the clips, the plan and the step alone."""
+    """Draw segments, which depend only on the clips, the plan and the step."""
     rng = np.random.default_rng([plan.seed, step])
     drawn = [_segment(clips, plan.segment_frames, rng) for _ in range(plan.batch)]
     bands, pitches, bass, keys = zip(*drawn, strict=True)
@@ -82,13 +82,13 @@ def _segment(
 def _altered(
     bands: NDArray[np.float16], other: NDArray[np.float16], n_frames: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
-    """Draw a segment in a key and a sound of its own.
+    """Draw a segment with its own key and sound.
 
     Returns:
         Its bands ``[n_frames, 180]``, its frames, and by how many semitones it was moved up.
     """
     first = int(rng.integers(max(1, len(bands) - n_frames + 1)))
-    # A clip that is shorter begins anew.
+    # A shorter clip starts again.
     at = (first + np.arange(n_frames)) % len(bands)
     moved, up = in_another_key(bands[at].astype(np.float32), rng)
     faint = other[np.arange(n_frames) % len(other)].astype(np.float32)
@@ -96,7 +96,7 @@ def _altered(
 
 
 class HeardStretches:
-    """Stretches of recordings; a long recording counts as the root of its stretches.
+    """Stretches of recordings; a recording's weight is the square root of its stretches' number.
 
     Args:
         recordings: At least one.
@@ -108,12 +108,12 @@ class HeardStretches:
         weights = np.concatenate(
             [np.full(len(one.keys), len(one.keys) ** -0.5) for one in recordings]
         )
-        # Where the key is in doubt there is little to learn.
+        # Stretches with a doubtful key have little to teach.
         weights *= self._keys.max(axis=1) ** 2
         self._up_to = np.cumsum(weights / weights.sum())
 
     def draw(self, n: int, plan: CyclePlan, step: int) -> HeardBatch:
-        """Draw segments; they depend on the recordings, the plan and the step alone."""
+        """Draw segments, which depend only on the recordings, the plan and the step."""
         rng = np.random.default_rng([plan.seed, step, n])
         drawn = [self._segment(plan.segment_frames, rng) for _ in range(n)]
         bands, keys = zip(*drawn, strict=True)
@@ -129,7 +129,7 @@ class HeardStretches:
 
 
 class _Heads(nn.Module):
-    """What the trunk must also tell in training: the pitch classes and the bass of each frame."""
+    """Extra outputs of the trunk in training: the pitch classes and the bass of each frame."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,12 +158,12 @@ def key_targets() -> Tensor:
 
 
 class KeyTrainer:
-    """A run in memory: it takes minutes, so nothing of it is kept but the result.
+    """A run in memory: it takes minutes, so only the result is kept.
 
     Args:
         plan: The training.
-        clips: With keys that are known.
-        recordings: With keys that were heard, if there are any: three quarters of each batch.
+        clips: Clips with known keys.
+        recordings: Recordings with found keys, if there are any: three quarters of each batch.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class KeyTrainer:
         self._rendered = replace(plan, batch=plan.batch - self._n_heard)
         self._heard = HeardStretches(recordings) if recordings else None
         torch.manual_seed(plan.seed)
-        # As a processor likes to convolve.
+        # CPUs convolve fastest in this layout.
         self._network = KeyNetwork().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._heads = _Heads()
         self._averaged = KeyNetwork()
@@ -185,7 +185,7 @@ class KeyTrainer:
         self._targets = key_targets()
 
     def run(self, told: Callable[[int, float], None]) -> KeyNetwork:
-        """Train; `told` is called with each step and its key loss. Gives the averaged network."""
+        """Train and return the averaged network; `told` gets each step and its key loss."""
         for step in range(self._plan.steps):
             told(step + 1, self._train_step(step))
         return self._averaged.eval()
@@ -216,7 +216,7 @@ class KeyTrainer:
 
 
 def score_clips(network: KeyNetwork, clips: Sequence[KeyClip]) -> float:
-    """Return the mean MIREX weighted score on whole clips that have a key; NaN without one."""
+    """Return the mean MIREX weighted score over whole clips with a key; NaN if there are none."""
     scores = []
     for clip in clips:
         if clip.key == UNKNOWN_KEY:

@@ -1,4 +1,4 @@
-"""Recordings without labels, and the keys that afa hears in them."""
+"""Recordings without labels, and the keys that afa finds in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ from pipelines.training.recordings import SHORTEST_S, decode_beginning
 
 LONGEST_S = 360.0
 QUIETEST = 0.02
-"""Of the recording's peak: a stretch that stays below is left out."""
+"""Share of the recording's peak: a stretch that stays below is left out."""
 _BATCH = 2
 _STRETCH = 30 * SAMPLE_RATE
 _PROFILES, _WITNESS_FLOOR, _TOGETHER = 12.0, 0.001, 0.3
-"""How the evidence of a stretch is weighed: as the service did when `afa-key-2` was trained."""
+"""Weights of a stretch's evidence, as in the service when `afa-key-2` was trained."""
 _AROUND = (0.25, 0.5, 1.0, 0.5, 0.25)
-"""How much the evidence of a stretch and of those around it counts for its key."""
+"""Weights of the evidence of a stretch and its neighbours for its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class HeardRecording:
 
 
 class KeyEar:
-    """Hears keys by profiles, key networks and chords.
+    """Finds keys by profiles, key networks and chords.
 
     Args:
         cards: Role → cards, see `models.checkpoints.cards.choose_cards`.
@@ -77,12 +77,12 @@ class KeyEar:
         self._bands = KeyBands()
 
     def read(self, source: Path) -> HeardRecording | None:
-        """Hear a file's first six minutes; None where there is no whole stretch of music."""
+        """Analyse a file's first six minutes; None if there is no whole stretch of music."""
         samples = decode_beginning(source, LONGEST_S, SAMPLE_RATE)
         return None if samples is None else self.hear(torch.from_numpy(samples))
 
     def hear(self, samples: Tensor) -> HeardRecording | None:
-        """Hear float32 ``[T]`` at 22,050 Hz; None where there is no whole stretch of music."""
+        """Analyse float32 ``[T]`` at 22,050 Hz; None if there is no whole stretch of music."""
         peak = peak_of(samples)
         if len(samples) < SHORTEST_S * SAMPLE_RATE or not peak:
             return None
@@ -115,7 +115,7 @@ class KeyEar:
 
 
 def _with_those_around(evidence: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Sum ``[S, 24]`` over each stretch and its neighbours, and give the keys' probabilities."""
+    """Sum ``[S, 24]`` over each stretch and its neighbours, and return the keys' probabilities."""
     reach = len(_AROUND) // 2
     padded = np.pad(evidence, ((reach, reach), (0, 0)))
     together = sum(weight * padded[n : n + len(evidence)] for n, weight in enumerate(_AROUND))

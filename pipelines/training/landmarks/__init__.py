@@ -1,1 +1,1 @@
-"""Training of the network that tells where a damaged clip hides its track's landmarks."""
+"""Train the network that finds its track's landmarks in a damaged clip."""

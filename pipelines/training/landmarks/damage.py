@@ -1,6 +1,6 @@
-"""What a clip meets between the track and the microphone: rooms, other sounds, bad loudspeakers.
+"""Damage between the track and the microphone: rooms, other sounds, bad loudspeakers.
 
-All functions take and give float32 ``[T]`` at `SAMPLE_RATE`, full scale ±1, of the same length.
+All functions take and return float32 ``[T]`` at `SAMPLE_RATE`, full scale ±1, of the same length.
 """
 
 import numpy as np
@@ -13,18 +13,18 @@ Mono = NDArray[np.float32]
 
 _FIRST_ECHO_S = 0.005
 _LONGEST_ROOM = 1.2
-"""Of the reverberation time: by then the tail has fallen by 72 dB."""
+"""Multiple of the reverberation time, after which the tail has fallen by 72 dB."""
 _TINY = 1e-12
 _FLATTEST_HZ = 20.0
 
 
 def damage(samples: Mono, other: Mono, rng: np.random.Generator) -> Mono:
-    """Draw what happens to a clip; one in eight stays as it is.
+    """Damage a clip at random; one in eight stays unchanged.
 
     Args:
         samples: The clip; silence stays silence.
-        other: Other music, as long.
-        rng: Draws.
+        other: Other music, of the same length.
+        rng: Draws the damage.
 
     Returns:
         float32 ``[T]`` within ±1.
@@ -44,12 +44,12 @@ def damage(samples: Mono, other: Mono, rng: np.random.Generator) -> Mono:
 
 
 def in_room(samples: Mono, rt60_s: float, tail_db: float, rng: np.random.Generator) -> Mono:
-    """Play in a room whose echoes are noise that decays.
+    """Play in a room whose echoes are decaying noise.
 
     Args:
         samples: The clip.
         rt60_s: Reverberation time, in which the tail falls by 60 dB.
-        tail_db: Energy of the tail over that of the direct sound.
+        tail_db: Energy of the tail relative to the direct sound.
         rng: Draws the room.
     """
     t = np.arange(round(_LONGEST_ROOM * rt60_s * SAMPLE_RATE)) / SAMPLE_RATE
@@ -61,14 +61,14 @@ def in_room(samples: Mono, rt60_s: float, tail_db: float, rng: np.random.Generat
 
 
 def with_sound(samples: Mono, other: Mono, snr_db: float) -> Mono:
-    """Add another sound, the clip's level being ``snr_db`` above it."""
+    """Add another sound, ``snr_db`` below the clip's level."""
     power, unwanted = (np.mean(np.square(x, dtype=np.float64)) for x in (samples, other))
     gain = np.sqrt(power / (unwanted + _TINY)) * 10 ** (-snr_db / 20)
     return np.asarray(samples + other * gain, np.float32)
 
 
 def coloured_noise(n: int, exponent: float, rng: np.random.Generator) -> Mono:
-    """Return noise ``[n]`` whose power falls as frequency to ``exponent``: 0 is white, 1 pink."""
+    """Return noise ``[n]`` with power falling as frequency to ``exponent``: 0 white, 1 pink."""
     hz = np.maximum(np.fft.rfftfreq(n, 1 / SAMPLE_RATE), _FLATTEST_HZ)
     spectrum = np.fft.rfft(rng.standard_normal(n)) * (hz / _FLATTEST_HZ) ** (-exponent / 2)
     return np.asarray(np.fft.irfft(spectrum, n), np.float32)
@@ -82,6 +82,6 @@ def in_band(samples: Mono, lowest_hz: float, highest_hz: float) -> Mono:
 
 
 def overdriven(samples: Mono, drive: float) -> Mono:
-    """Clip what is above the peak over ``drive``; the peak becomes 1."""
+    """Clip at the peak divided by ``drive``; the peak becomes 1."""
     peak = float(np.abs(samples).max()) + _TINY
     return np.asarray(np.clip(samples * (drive / peak), -1, 1), np.float32)

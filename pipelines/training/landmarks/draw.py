@@ -1,6 +1,6 @@
-"""Draws passages of tracks, damaged, and where landmarks are said to lie in them.
+"""Draw damaged passages of tracks, and places of true and false landmarks in them.
 
-Invariant: a draw depends on the tracks and the generator of random numbers alone.
+Invariant: a draw depends only on the tracks and the random number generator.
 """
 
 import math
@@ -27,17 +27,17 @@ from pipelines.training.landmarks.tracks import LandmarkTrack
 from pipelines.training.plan import PlanError
 
 FASTEST = 0.04
-"""Of turntables and radio stations."""
+"""Largest change of speed, as by turntables and radio stations."""
 FEWEST_LANDMARKS = 8
-"""A passage with fewer says nothing."""
+"""A passage with fewer is useless."""
 
 _AT_SPEED = 0.3
 _SPARE = 64
-"""Samples that the conversion of the rate may lack."""
+"""Samples that the rate conversion may cut off."""
 _NEAREST, _FARTHEST = 14, 150
-"""Frames, 0.3 to 3.5 s: no longer the same place, but still the same music."""
+"""Shifts in frames, 0.3 to 3.5 s: no longer the same place, but still the same music."""
 _TRUE, _SHIFTED, _FAR = 1.0, 0.7, 0.3
-"""Weights in the loss. Another track is told apart more easily than another place of the same."""
+"""Weights in the loss. Another track is easier to distinguish than another place in this one."""
 
 
 class Passage(NamedTuple):
@@ -45,9 +45,9 @@ class Passage(NamedTuple):
 
     Attributes:
         samples: float32 ``[T]`` at `SAMPLE_RATE`.
-        landmarks: Of the whole clean track.
+        landmarks: Landmarks of the whole clean track.
         offset: The track's frame at which the passage begins.
-        speed: By how much faster it plays.
+        speed: Factor by which it plays faster.
         far: Landmarks of another track.
     """
 
@@ -62,8 +62,8 @@ class Passages:
     """Draws passages of some tracks.
 
     Args:
-        tracks: Those that are loud enough for long enough are used.
-        n_frames: Of a passage.
+        tracks: Only those that are loud enough for long enough are used.
+        n_frames: Frames of a passage.
 
     Raises:
         PlanError: None of them is.
@@ -82,7 +82,7 @@ class Passages:
         return len(self._tracks)
 
     def draw(self, i: int, rng: np.random.Generator) -> Passage:
-        """Draw a passage of the i-th track, and what is done to it."""
+        """Draw a passage of the i-th track, and damage it."""
         n = len(self._tracks)
         track, starts = self._tracks[i]
         far, far_starts = self._tracks[(i + int(rng.integers(1, max(2, n)))) % n]
@@ -102,10 +102,10 @@ def places(
     """Return where a passage's landmarks lie in a clip of it.
 
     Args:
-        landmarks: Of the track.
+        landmarks: Landmarks of the track.
         offset: The track's frame at which the clip begins.
-        speed: By how much faster it plays.
-        n_frames: Of the clip.
+        speed: Factor by which it plays faster.
+        n_frames: Frames of the clip.
 
     Returns:
         Bins from `LOWEST_BIN` on, and frames, int64 ``[P]`` each.
@@ -120,13 +120,13 @@ def places(
 
 
 class Batch(NamedTuple):
-    """Passages, and where landmarks are said to lie in them.
+    """Passages, and places of true and false landmarks in them.
 
     Attributes:
         samples: float32 ``[B, T]``.
         where: int64 ``[3, P]``: passage, bin and frame of each landmark.
-        targets: float32 ``[P]``: 1 for a landmark of the passage, 0 for one of elsewhere.
-        weights: float32 ``[P]``, 1 in sum: landmarks of a passage share what it has.
+        targets: float32 ``[P]``: 1 for a landmark of the passage, 0 for one from elsewhere.
+        weights: float32 ``[P]``, with sum 1: a passage's landmarks share its weight.
     """
 
     samples: Tensor
@@ -136,7 +136,7 @@ class Batch(NamedTuple):
 
 
 def draw_batch(passages: Passages, plan: CyclePlan, step: int) -> Batch:
-    """Draw passages; they depend on the tracks, the plan's seed and batch, and the step alone."""
+    """Draw passages, which depend only on the tracks, the plan's seed and batch, and the step."""
     rng = np.random.default_rng([plan.seed, step])
     samples: list[Mono] = []
     claims: list[NDArray[np.float64]] = []

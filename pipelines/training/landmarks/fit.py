@@ -1,4 +1,4 @@
-"""Trains the evidence network: true places against others, one cycle, averaged weights."""
+"""Train the evidence network: true places against others, one cycle, averaged weights."""
 
 import math
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from pipelines.training.landmarks.draw import (
 
 PASSAGES_PER_TRACK = 4
 KNOWN = 5.0
-"""Support from which a passage counts as known: one in 3.5 million, were places normal."""
+"""Support from which a passage counts as known: a chance of one in 3.5 million if normal."""
 
 
 class LandmarkTrainer:
-    """A run in memory: it takes minutes, so nothing of it is kept but the result."""
+    """A run in memory: it takes minutes, so only the result is kept."""
 
     def __init__(self, plan: CyclePlan, passages: Passages) -> None:
         self._plan, self._passages = plan, passages
@@ -37,7 +37,7 @@ class LandmarkTrainer:
         self._cycle = Cycle(plan, self._network, self._averaged)
 
     def run(self, told: Callable[[int, float], None]) -> EvidenceNetwork:
-        """Train; `told` is called with each step and its loss. Gives the averaged network."""
+        """Train and return the averaged network; `told` gets each step and its loss."""
         for step in range(self._plan.steps):
             loss = measure_loss(self._network, draw_batch(self._passages, self._plan, step))
             self._cycle.step(step, loss)
@@ -46,7 +46,7 @@ class LandmarkTrainer:
 
 
 def weigh(network: EvidenceNetwork, samples: Tensor) -> Tensor:
-    """Map clips, float32 ``[B, T]``, to log odds of landmarks, float32 ``[B, N_BINS, N]``."""
+    """Map clips, float32 ``[B, T]``, to log-odds of landmarks, float32 ``[B, N_BINS, N]``."""
     with torch.no_grad():
         level = measure_level(samples, torch.hann_window(N_FFT))
         prominence, distance = measure_prominence(level), measure_distance(level)
@@ -55,7 +55,7 @@ def weigh(network: EvidenceNetwork, samples: Tensor) -> Tensor:
 
 
 def measure_loss(network: EvidenceNetwork, batch: Batch) -> Tensor:
-    """Binary cross-entropy of what is said of landmarks; 0.69 of a network that knows nothing."""
+    """Binary cross-entropy of the landmarks' log-odds; 0.69 for an ignorant network."""
     row, bins, frames = batch.where
     found = weigh(network, batch.samples)[row, bins, frames]
     return functional.binary_cross_entropy_with_logits(
@@ -64,12 +64,12 @@ def measure_loss(network: EvidenceNetwork, batch: Batch) -> Tensor:
 
 
 class Score(NamedTuple):
-    """How well damaged passages are told from others of their tracks.
+    """How well damaged passages are distinguished from other places in their tracks.
 
     Attributes:
-        median: Of the passages' support, in standard deviations; NaN without a passage.
+        median: Median of the passages' support, in standard deviations; NaN without a passage.
         known: Share of passages with more than `KNOWN`; NaN without a passage.
-        n_passages: Those that have enough to compare.
+        n_passages: Number of passages with enough to compare.
     """
 
     median: float
@@ -78,7 +78,7 @@ class Score(NamedTuple):
 
 
 def score_tracks(network: EvidenceNetwork, passages: Passages, seed: int) -> Score:
-    """Score on `PASSAGES_PER_TRACK` damaged passages of each track, the same for the same seed."""
+    """Score on `PASSAGES_PER_TRACK` damaged passages per track, the same for the same seed."""
     found = []
     for i in range(len(passages)):
         for k in range(PASSAGES_PER_TRACK):
@@ -96,8 +96,8 @@ def support_of(evidence: NDArray[np.float32], passage: Passage) -> float | None:
     """Compare the evidence at a passage's landmarks with that at other places of its track.
 
     Args:
-        evidence: Log odds, float32 ``[F, N]``.
-        passage: Whose they are.
+        evidence: The passage's log-odds, float32 ``[F, N]``.
+        passage: The passage.
 
     Returns:
         See `models.fingerprint.support`.

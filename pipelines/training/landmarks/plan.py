@@ -1,4 +1,4 @@
-"""What a run that trains the evidence network does, as one file describes it."""
+"""The plan of a run that trains the evidence network, as one file describes it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,8 @@ class LandmarksRun:
     """A whole run.
 
     Attributes:
-        validation_every: Every so many-th track is for validation only.
-        fit: The training; a segment's frames are those of landmarks, 43 a second.
+        validation_every: Every n-th track is for validation only.
+        fit: The training; a segment's frames are those of landmarks, 43 per second.
     """
 
     validation_every: int

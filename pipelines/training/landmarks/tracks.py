@@ -1,4 +1,4 @@
-"""Music without labels: the beginning of each file, and where its clean landmarks lie."""
+"""Music without labels: the beginning of each file, and its clean landmarks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from pipelines.training.kept import reading
 from pipelines.training.recordings import decode_beginning
 
 LONGEST_S = 120.0
-"""So much of a file is used: further on, most music has been heard before."""
+"""This much of a file is used: later on, most music repeats itself."""
 SHORTEST_S = 15.0
 """A passage of 5 s, and as much on either side to compare it with."""
 QUIETEST = 10 ** (-50 / 20)
-"""Root mean square, of full scale. Below, what is heard is the fade or the dither."""
+"""Root mean square, relative to full scale. Anything quieter is a fade or dither."""
 
 _FULL_SCALE = 1 << 15
 
@@ -29,18 +29,18 @@ class LandmarkTrack:
 
     Attributes:
         samples: int16 ``[T]``, mono at `SAMPLE_RATE`.
-        landmarks: The usual ones, of the clean track.
+        landmarks: The usual landmarks of the clean track.
     """
 
     samples: NDArray[np.int16]
     landmarks: Fingerprint
 
     def stretch(self, start: int, length: int) -> NDArray[np.float32]:
-        """Return some samples, float32 ``[length]``, full scale ±1."""
+        """Return a stretch of samples, float32 ``[length]``, full scale ±1."""
         return np.divide(self.samples[start : start + length], _FULL_SCALE, dtype=np.float32)
 
     def loud_starts(self, length: int) -> NDArray[np.int64]:
-        """Return where stretches of so many samples begin, a frame apart, that are not too quiet.
+        """Return the starts, a frame apart, of stretches of ``length`` samples with enough sound.
 
         Returns:
             int64 ``[S]``, in samples; empty for a track that is shorter, or silent.
@@ -73,7 +73,7 @@ class LandmarkTrack:
 
 
 def read_track(source: Path, fingerprinter: Fingerprinter) -> LandmarkTrack | None:
-    """Decode a file's first `LONGEST_S` and find their landmarks; None where it is no music."""
+    """Decode a file's first `LONGEST_S` and find their landmarks; None if it is not music."""
     mono = decode_beginning(source, LONGEST_S, SAMPLE_RATE)
     if mono is None:
         return None
@@ -86,7 +86,7 @@ def read_track(source: Path, fingerprinter: Fingerprinter) -> LandmarkTrack | No
 
 
 def split_tracks(kept: Iterable[Path], validation_every: int) -> tuple[list[Path], list[Path]]:
-    """Part kept tracks, each once, in those for training and every so many-th for validation."""
+    """Split kept tracks, without duplicates, into training and every n-th for validation."""
     paths = sorted(set(kept))
     validation = paths[::validation_every]
     return [path for path in paths if path not in set(validation)], validation

@@ -41,12 +41,12 @@ class Style:
 
     Attributes:
         tempo: Median BPM and its spread (of the logarithm).
-        metres: Beats in a bar, one is drawn.
-        division: Steps of a beat: 4 straight, 3 shuffled or compound.
-        kicks: Probability of a kick off the first beat: on beats, on halves, elsewhere.
-        snare: Where the snare is, see `_snares`.
-        basses: Ways of the bass, see `_Band.play_bass`.
-        chords: Ways of the chords, see `_Band.play_chords`.
+        metres: Beats in a bar, of which one is drawn.
+        division: Steps per beat: 4 straight, 3 shuffled or compound.
+        kicks: Probability of a kick off the first beat: on beats, on half-beats, elsewhere.
+        snare: Snare patterns, see `_snares`.
+        basses: Bass patterns, see `_Band.play_bass`.
+        chords: Chord patterns, see `_Band.play_chords`.
         cymbals: Drums that keep time.
         is_distorted: Whether the chords' guitar may be distorted.
     """
@@ -121,9 +121,9 @@ STYLES = {
                         ("riff", "pad", "power"), is_distorted=True),
 }  # fmt: skip
 _ALONE = {"drops", "steppers", "one_drop", "none", "waltz", "bossa", "clave", "swing"}
-"""Snares that are no backbeat."""
+"""Snare patterns that are not a backbeat."""
 _DROPS = {"drops": (1.0, 3.0), "one_drop": (2.0,), "steppers": (0.0, 1.0, 2.0, 3.0)}
-"""Where reggae's kick falls; counted fast, the bar is half as long."""
+"""Beats of reggae's kick; counted fast, the bar is half as long."""
 _ODD = {
     "five": ((3.0,), (1.0, 3.0), (2.0, 4.0), (3.0, 4.5)),
     "seven": ((2.0, 4.0, 6.0), (1.0, 3.0, 5.0), (2.0, 5.0)),
@@ -141,7 +141,7 @@ def band(rng: Random, duration_s: float) -> Piece:
 
 
 def in_style(rng: Random, name: str, style: Style, duration_s: float) -> Piece:
-    """Invent a piece in a style, whose name goes to its label."""
+    """Invent a piece in a style, whose name goes into its label."""
     tempo = min(212.0, max(48.0, style.tempo[0] * 2 ** rng.gauss(0, style.tempo[1] * 1.44)))
     n = rng.choice(style.metres)
     n_bars = int(duration_s * tempo / 60 / n) + 6
@@ -184,7 +184,7 @@ def in_style(rng: Random, name: str, style: Style, duration_s: float) -> Piece:
 
 
 def _swing(rng: Random, notes: Sequence[Note], division: int) -> list[Note]:
-    """Play off-beats as late as a band does: triplets not exactly, straight ones now and then."""
+    """Delay off-beats as a band does: inexact triplets, and straight ones now and then."""
     if division == 3:
         period, off, late = 1.0, 2 / 3, rng.uniform(0.58, 0.72)
     elif rng.random() < 0.75:
@@ -221,11 +221,11 @@ class _Band:
         self._riff = [rng.choice([0, 0, 0, 3, 5, 7]) for _ in grid]
 
     def swung(self, beat: float) -> float:
-        """Play straight halves as the style does."""
+        """Move straight half-beats to where the style plays them."""
         return beat if self._style.division == 4 or beat % 1 != 0.5 else beat + 1 / 6
 
     def push(self) -> None:
-        """Let chords and bass come half a beat before some bars, as bands do."""
+        """Let chords and bass enter half a beat before some bars, as bands do."""
         period = self._rng.choice([1, 2, 2, 4])
         place = self._rng.randrange(period)
         for i, note in enumerate(self.sheet.notes):
@@ -234,7 +234,7 @@ class _Band:
                 self.sheet.notes[i] = note._replace(start=note.start - self._half)
 
     def play_drums(self) -> None:
-        """Play drums: two patterns for verse and chorus, fills at phrases' ends."""
+        """Play drums: two patterns for verse and chorus, fills at the ends of phrases."""
         rng = self._rng
         verse, chorus = self._pattern(), self._pattern()
         silent = rng.choice([0.0, 0.0, 0.1, 0.3])
@@ -312,7 +312,7 @@ class _Band:
         return hits
 
     def _snares_alone(self, way: str, drum: int) -> list[tuple[float, int, int]]:
-        """Play what takes the backbeat's place."""
+        """Play what replaces the backbeat."""
         rng = self._rng
         if way in _DROPS:
             return [(x, drum, 105) for x in ((2.0,) if way == "one_drop" else (1.0, 3.0))]
@@ -343,7 +343,7 @@ class _Band:
         return [hit for hit in hits if hit[0] < start] + fill
 
     def play_bass(self, bar: int, way: str, root: int, tones: Sequence[int]) -> None:
-        """Play a bar's bass; `tones` are the chord's, above the root."""
+        """Play a bar's bass; `tones` are the chord's, in semitones above the root."""
         rng, n, half = self._rng, self._n, self._half
         beats = [float(b) for b in range(n)]
         line: list[tuple[float, int]]
@@ -400,7 +400,7 @@ class _Band:
                 add(start + at, length, CHORDS, power if riff else pitches, 78 + accent)
 
     def _strokes(self, way: str, beats: Sequence[float]) -> Sequence[float]:
-        """Name the beats a chord is struck at in a bar."""
+        """Return the beats of a bar on which a chord is struck."""
         rng, half = self._rng, self._half
         if way == "eighths":
             return [b + x for b in beats for x in (0.0, half) if x == 0 or rng.random() < 0.8]

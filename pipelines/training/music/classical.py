@@ -1,4 +1,4 @@
-"""Classical textures: voices over accompaniment figures, imitation, chorales; played freely."""
+"""Classical textures: voices over accompaniment figures, imitation, chorales, with free timing."""
 
 from collections.abc import Sequence
 from random import Random
@@ -144,7 +144,7 @@ class _Writer:
             self._struck(bar, texture, chord)
 
     def _broken_chord(self, bar: int, texture: str, chord: list[int]) -> None:
-        """Run through the chord; but for Alberti's figure the bass begins the bar."""
+        """Arpeggiate the chord; except in Alberti's figure, the bass begins the bar."""
         n, unit, start = self._n, self._unit, bar * self._n
         order = [0, 1, 2] if self._is_compound else [0, 2, 1, 2]
         bass = chord[0] - 12

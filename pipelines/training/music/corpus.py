@@ -1,4 +1,4 @@
-"""Scores of the music21 corpus (mostly public domain), parsed once each and kept as notes."""
+"""Scores of the music21 corpus (mostly public domain), each parsed once and kept as notes."""
 
 import json
 import pickle
@@ -37,7 +37,7 @@ class ParsedScore:
         downbeats: First beats of the bars.
         end: The score's length.
         offset: Position of the first beat.
-        key: Tonic's pitch class, plus 12 for minor; None where the score does not say.
+        key: Tonic's pitch class, plus 12 for minor; None if the score does not state it.
     """
 
     notes: list[tuple[float, float, int, int]]
@@ -48,7 +48,7 @@ class ParsedScore:
 
 
 def excluded_scores(annotations: Path) -> set[str]:
-    """Name the scores of a development set's tracks."""
+    """Return the names of the scores of a development set's tracks."""
     if not annotations.is_file():
         return set()
     tracks = json.loads(annotations.read_text())
@@ -60,7 +60,7 @@ class CorpusSource:
 
     Args:
         cache: Folder for parsed scores.
-        development_set: Annotations whose scores, and others of the same name, are left out.
+        development_set: Annotations whose scores, and others with the same name, are left out.
     """
 
     def __init__(self, cache: Path, development_set: str) -> None:
@@ -113,7 +113,7 @@ class CorpusSource:
             if composer not in _COMPOSERS or self._is_excluded(slug):
                 continue
             self._scores.setdefault(composer, []).append(Path(path))
-        # Parsing is dear: of a long list, every so many-th score will do.
+        # Parsing is expensive: of a long list, every n-th score will do.
         for composer, paths in self._scores.items():
             self._scores[composer] = paths[:: -(-len(paths) // _MOST_SCORES)]
         return self._scores
@@ -122,7 +122,7 @@ class CorpusSource:
         return any(slug in name or name in slug for name in self._excluded)
 
     def _load(self, path: Path) -> ParsedScore:
-        """Read a parsed score, or parse it; a score that is of no use is remembered as such."""
+        """Read a parsed score, or parse it; an unusable score is remembered as such."""
         kept = self._cache / f"{path.parent.name}-{path.name}.pickle"
         if kept.exists():
             # Written below, by this class.
@@ -136,7 +136,7 @@ class CorpusSource:
 
 
 def parse_score(path: Path) -> ParsedScore | None:
-    """Parse a score of one metre; None where its bars cannot be told.
+    """Parse a score with one metre; None if its bars cannot be determined.
 
     Raises:
         ImportError: music21 is not installed.
@@ -184,14 +184,14 @@ def _measure(stream: Any, part: Any, metre: Any) -> ParsedScore:
 
 
 def _beat_quarters(numerator: int, denominator: int) -> float:
-    """Return a beat's length in quarters."""
+    """Return a beat's length in quarter notes."""
     if denominator == 8 and numerator % 3 == 0 and numerator > 3:
         return 1.5
     return 0.5 if denominator == 8 else 4 / denominator
 
 
 def _downbeats(bars: Iterable[tuple[float, float]], length: float) -> list[float]:
-    """Find where bars begin; a pick-up and the second part of a split bar begin none."""
+    """Find where bars begin, ignoring a pick-up and the second part of a split bar."""
     found, lacking = [], 0.0
     for i, (offset, filled) in enumerate(bars):
         if filled < length - 1e-6 and (i == 0 or filled <= lacking + 1e-6):

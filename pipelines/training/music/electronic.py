@@ -1,6 +1,6 @@
 """Electronic music: loops, layers that enter and leave, phrases of 4 to 16 bars, breaks and drops.
 
-Here bars are told by structure more than by accents: chords and basses turn over on them, layers
+Here bars are marked by structure more than by accents: chords and basses change on them, layers
 enter on the first bar of a phrase, and fills, risers and impacts announce it.
 """
 
@@ -45,13 +45,13 @@ class Style:
 
     Attributes:
         tempo: Mean BPM and its spread.
-        kicks: One of these is drawn; so for the others.
+        kicks: Loops, of which one is drawn, as for the others.
         snares: Snares or claps; an empty loop means none.
-        hats: Closed hats, but open where they sound off the beat only.
+        hats: Closed hi-hats, but open ones if they play only off the beat.
         basses: Basses.
-        phrase: Bars of a phrase.
-        swing: Most that every second sixteenth is delayed by, in sixteenths.
-        n_layers: Chords, lead, arpeggio and pad that a piece has at least.
+        phrase: Bars in a phrase.
+        swing: Maximum delay of every second sixteenth, in sixteenths.
+        n_layers: Minimum number of chords, lead, arpeggio and pad in a piece.
     """
 
     tempo: tuple[float, float]
@@ -215,7 +215,7 @@ def electronic(rng: Random, duration_s: float) -> Piece:
 
 
 def _arrange(rng: Random, n_bars: int, phrase: int) -> list[str]:
-    """Name the section of every bar; sections last a phrase."""
+    """Return the section name of every bar; sections last a phrase."""
     section = rng.choice(["intro", "groove", "main", "main", "drop", "drums", "break"])
     bars: list[str] = []
     while len(bars) < n_bars:
@@ -320,7 +320,7 @@ class _Writer:
             self._roll(bar)
 
     def _roll(self, bar: int) -> None:
-        """Roll faster and louder up to the phrase's end."""
+        """Play a roll that gets faster and louder up to the phrase's end."""
         left = self._phrase - bar % self._phrase
         every = 4 if left > 4 else 2 if left > 2 else 1
         for step in range(0, _STEPS, every):
@@ -349,7 +349,7 @@ class _Writer:
             if is_new or bar % self._phrase == 0 or self._rng.random() < 0.5:
                 self.sheet.add(bar * 4, 3.97, PAD, pitches, 72)
             else:
-                # A held chord sounds on: as one with the bar before, but for its first breath.
+                # A held chord sounds almost continuously, with a tiny gap after the previous bar.
                 self.sheet.add(bar * 4 + 0.02, 3.95, PAD, pitches, 60)
         if "chords" in active:
             for step, sign in enumerate(self._stabs):
@@ -363,7 +363,7 @@ class _Writer:
                 self.sheet.add(self._time(bar, step), 0.22, ARP, (pitch,), 80)
 
     def _announce(self, bar: int, section: str, is_last: bool) -> None:
-        """Tell the phrases' ends and starts by effects."""
+        """Mark the ends and starts of phrases with effects."""
         rng = self._rng
         if bar % self._phrase == 0 and bar:
             if rng.random() < self._effects:

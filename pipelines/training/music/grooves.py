@@ -51,7 +51,7 @@ _TEMPI = (
 
 
 def excluded_grooves(annotations: Path) -> set[str]:
-    """Name the grooves of a development set's tracks; a set that is not there excludes none."""
+    """Return the grooves of a development set's tracks; a missing set excludes none."""
     if not annotations.is_file():
         return set()
     tracks = json.loads(annotations.read_text())
@@ -59,7 +59,7 @@ def excluded_grooves(annotations: Path) -> set[str]:
 
 
 def slug(name: str) -> str:
-    """Write a name as the development set does."""
+    """Spell a name as the development set does."""
     return re.sub(r"\W+", "_", name.lower()).strip("_")
 
 
@@ -109,7 +109,7 @@ class GrooveSource:
 
 
 def list_grooves(library: Path, excluded: set[str]) -> list[tuple[str, str]]:
-    """Find the grooves: (library file without suffix, name), no introductions and endings.
+    """Find the grooves: (library file without suffix, name), without introductions and endings.
 
     A file that defines an excluded groove is left out with all its variants.
     """
@@ -135,7 +135,7 @@ def _script(
     harmony: Harmony,
     tempo: float,
 ) -> tuple[str, dict[int, int]]:
-    """Write MMA's input, and name the bars that have a second chord and the bar it is of."""
+    """Return MMA's input, and which bar lends its chord to each bar with a second chord."""
     seconds: dict[int, int] = {}
     lines = [f"Tempo {tempo}", f"RndSeed {rng.randrange(10**6)}", f"Groove {file}:{groove}"]
     for bar, chord in enumerate(harmony.chords):
@@ -150,7 +150,7 @@ def _script(
 
 
 def _chords(harmony: Harmony, seconds: dict[int, int], n: int) -> list[ChordSpan]:
-    """Return the chords; a second one begins on the third beat, of which bars of four are sure."""
+    """Return the chords, a second one from the third of four beats; leave out unclear bars."""
     bars = harmony.spans(n)
     chords: list[ChordSpan] = []
     for bar, chord in enumerate(bars):
@@ -201,7 +201,7 @@ def _piece(
 
 
 def _beats(bar: float, metre: tuple[int, int]) -> tuple[int, float, float]:
-    """Return beats in a bar of `bar` quarters, a beat's quarters, and the scale of its tempo."""
+    """Return the beats in a bar of `bar` quarters, quarters per beat, and the tempo's scale."""
     if abs(bar - round(bar)) > 0.01:
         raise UnusableError("a bar is no whole number of quarters")
     if metre == (6, 8) and bar in {3, 6}:

@@ -9,13 +9,13 @@ from pipelines.training.music.score import ChordSpan
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What music of a kind is made of.
+    """The material of one kind of music.
 
     Attributes:
-        weight: How often it is drawn, against the others.
-        is_minor: Whether its key is told as minor.
-        scales: Of the tunes, in semitones above the tonic.
-        loops: Chords of some bars, parted by ``|``: degree and quality, see `Chord`.
+        weight: How often it is drawn, relative to the others.
+        is_minor: Whether its key is labelled as minor.
+        scales: Scales of the tunes, in semitones above the tonic.
+        loops: Chords of some bars, separated by ``|``: degree and quality, see `Chord`.
     """
 
     weight: float
@@ -99,7 +99,7 @@ class Harmony:
 
     @property
     def scale(self) -> list[int]:
-        """Pitch classes of the tunes."""
+        """Pitch classes of the tunes' scale."""
         return [(self.tonic + step) % 12 for step in self.steps]
 
     def root(self, bar: int) -> int:
@@ -116,7 +116,7 @@ class Harmony:
         ]
 
     def pitches(self, bar: int, base: int) -> list[int]:
-        """Pitches of a bar's chord, the root within the octave above `base`."""
+        """Pitches of a bar's chord, with the root within the octave above `base`."""
         root = base + (self.root(bar) - base) % 12
         return [root + tone for tone in self.chords[bar].tones]
 
@@ -148,10 +148,10 @@ def tune(
     """Invent a tune over bars as (start, length, pitch), in beats; its rhythm repeats.
 
     Args:
-        rng: Draws.
-        harmony: Chords; strong beats prefer their tones.
+        rng: Draws the tune.
+        harmony: Chords, whose tones strong beats prefer.
         bars: Indices of the bars that have the tune.
-        beats_per_bar: Beats.
+        beats_per_bar: Beats per bar.
         density: Share of the rhythm's notes that sound.
     """
     cell_bars = rng.choice([1, 2, 2, 4])

@@ -1,7 +1,7 @@
-"""From beats to seconds: tempo that drifts, breathes and pauses, players that are not exact.
+"""From beats to seconds: tempo that drifts, breathes and pauses, and inexact players.
 
-Notes and labels pass through the same map, so labels stay exact; what a player adds to a note's
-time is his own and moves no label.
+Notes and labels pass through the same map, so labels stay exact; a player's deviations from it
+move only the notes.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,10 +35,10 @@ def perform(
     """Play a piece for `duration_s` seconds.
 
     Args:
-        piece: What is played.
-        rng: Draws.
+        piece: The piece to play.
+        rng: Draws the performance.
         duration_s: Length.
-        first: Beat to begin at; drawn when None.
+        first: Beat to begin at; drawn if None.
 
     Raises:
         UnusableError: Hardly anything sounds in that time.
@@ -58,7 +58,7 @@ def perform(
     notes = _played(rng, piece, chosen, starts, ends, duration_s)
     if len(notes) < _FEWEST_NOTES:
         raise UnusableError(f"{piece.label} has {len(notes)} notes")
-    # Behind the last note there is nothing to beat to.
+    # After the last note there is nothing to mark beats in.
     last = min(duration_s, max(note.start for note in notes) + 0.2)
     chords = [chord for chord in piece.chords if chord.end > skipped]
     firsts, ends = at([max(skipped, c.start) for c in chords]), at([c.end for c in chords])
@@ -84,7 +84,7 @@ def _within(
 
 
 def _beginning(rng: Random, piece: Piece, duration_s: float) -> float:
-    """Draw where to begin: at the start, at a bar, or (a clip is cut anywhere) between."""
+    """Draw where to begin: at the start, at a bar, or in between, as a clip may be cut anywhere."""
     spare = piece.beats[-1] - duration_s * piece.tempo / 60 * 1.2
     if rng.random() < (0.65 if piece.is_expressive else 0.4):
         return 0.0
@@ -107,7 +107,7 @@ def tempo_map(
         speed += _rubato(rng, beats)
     elif rng.random() < (0.1 if piece.is_electronic else 0.55):
         speed += rng.uniform(0.002, 0.03) * np.sin(wave + beats / rng.uniform(10, 40))
-    if rng.random() < 0.03:  # A new tempo from some bar on.
+    if rng.random() < 0.03:  # A new tempo from some bar onwards.
         change = rng.choice([0.75, 0.8, 0.9, 1.1, 1.2, 1.33])
         speed[beats >= 4 * rng.randrange(4, 16)] *= change
     seconds = np.concatenate([[0.0], np.cumsum(60 / piece.tempo * _STEP / speed[:-1])])
@@ -152,7 +152,7 @@ def _played(
     ends: NDArray[np.float64],
     duration_s: float,
 ) -> list[Note]:
-    """Give each note its second, with a player's inexactness and touch."""
+    """Give each note its time in seconds, with a player's inexactness and touch."""
     jitters = [0.0] if piece.is_electronic else [0.0, 0.003, 0.006, 0.012]
     jitter = rng.choice([0.004, 0.008, 0.015] if piece.is_expressive else jitters)
     bias = {channel: rng.gauss(0, 0.004) if jitter else 0.0 for channel in range(EFFECTS + 1)}

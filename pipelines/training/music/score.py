@@ -1,7 +1,7 @@
 """Music before it sounds: notes in beats, bars and a key.
 
-Everything that a label is made of is exact here; later steps move notes and labels by one and the
-same function of time.
+Everything that labels are made from is exact here; later steps move notes and labels by the same
+function of time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 DRUMS = 9
-"""The channel of drums, as in General MIDI."""
+"""The drum channel, as in General MIDI."""
 EFFECTS = 16
-"""The channel of `pipelines.training.sound.effects`: risers, impacts; the pitch tells which."""
+"""The channel of `pipelines.training.sound.effects`: risers, impacts; the pitch selects one."""
 
 KICK, SNARE, CLAP, RIM = 36, 38, 39, 37
 CLOSED_HAT, PEDAL_HAT, OPEN_HAT = 42, 44, 46
@@ -58,12 +58,12 @@ class Piece:
         tempo: BPM of the beat.
         beats: Positions of all beats, in beats, ascending.
         downbeats: Positions of the first beats of bars, ascending.
-        key: Tonic's pitch class, plus 12 for minor; None where it is unknown.
-        is_electronic: Made for a machine: steady, played by synthesisers.
-        is_expressive: May be played with rubato.
+        key: Tonic's pitch class, plus 12 for minor; None if unknown.
+        is_electronic: Whether it is made for machines: steady, played by synthesisers.
+        is_expressive: Whether it may be played with rubato.
         distorted: Channels of distorted guitars.
         voice: Channel that may be sung.
-        chords: Ascending, where they are known.
+        chords: Ascending, if known.
     """
 
     label: str
@@ -85,12 +85,12 @@ class Piece:
 
 
 class UnusableError(Exception):
-    """A source gave nothing that can be labelled; the next seed may."""
+    """A source produced nothing that can be labelled; the next seed may."""
 
 
 @dataclass(slots=True)
 class Sheet:
-    """Notes being written, bar after bar."""
+    """Notes being written bar by bar."""
 
     beats_per_bar: int
     notes: list[Note] = field(default_factory=list)
@@ -98,14 +98,14 @@ class Sheet:
     def add(
         self, start: float, length: float, channel: int, pitches: Iterable[int], velocity: int
     ) -> None:
-        """Write a chord, or a note as a chord of one."""
+        """Write a chord, or a single note as a chord of one."""
         loud = min(127, max(1, velocity))
         self.notes += [
             Note(start, start + length, channel, pitch, loud) for pitch in pitches if pitch < 128
         ]
 
     def hit(self, start: float, drum: int, velocity: int) -> None:
-        """Write a drum."""
+        """Write a drum stroke."""
         self.add(start, 0.2, DRUMS, (drum,), velocity)
 
 

@@ -1,1 +1,1 @@
-"""Plays written music: instruments, drums, effects and the mix."""
+"""Play written music: instruments, drums, effects and the mix."""

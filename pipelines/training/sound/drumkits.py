@@ -1,4 +1,4 @@
-"""Drums: sampled kits of Hydrogen, and kits synthesised from drawn parameters."""
+"""Drums: sampled kits from Hydrogen, and kits synthesised from random parameters."""
 
 import re
 from collections.abc import Sequence
@@ -71,9 +71,9 @@ def play_drums(
     """Render drum notes; times in seconds, pitches as in General MIDI.
 
     Args:
-        notes: Drums.
-        kit: Samples of each instrument; None, or what it lacks, is synthesised.
-        duration_s: Seconds rendered.
+        notes: Drum notes.
+        kit: Samples of each instrument; missing ones are synthesised, all of them if None.
+        duration_s: Seconds to render.
         rng: Draws the samples, parameters and levels.
         noise: Draws noise.
 
@@ -113,7 +113,7 @@ def _stroke(
 def _synthetic(
     kind: str, t: NDArray[np.float64], rng: Random, noise: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Synthesise a stroke from drawn parameters."""
+    """Synthesise a stroke from random parameters."""
     hiss: NDArray[np.float64] = noise.normal(size=len(t))
     if kind == "kick":
         sweep = rng.uniform(1.0, 6.0) * (1 - np.exp(-t * rng.uniform(20, 60)))

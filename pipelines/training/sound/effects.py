@@ -1,4 +1,4 @@
-"""Risers, impacts and their kin: noise that announces the phrases of electronic music."""
+"""Risers, impacts and the like: noise that announces the phrases of electronic music."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ _LEVEL = 0.25
 def play_effects(
     notes: list[Note], duration_s: float, noise: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Synthesise effects; the pitch of a note names the effect, float32 ``[T]``."""
+    """Synthesise effects, float32 ``[T]``; the pitch of a note selects the effect."""
     out = np.zeros(round(duration_s * SAMPLE_RATE), dtype=np.float32)
     for note in notes:
         first = round(note.start * SAMPLE_RATE)

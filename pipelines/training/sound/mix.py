@@ -1,4 +1,4 @@
-"""From a performance to a mix: who plays which part on what."""
+"""From a performance to a mix: which instrument plays which part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Instruments:
     Attributes:
         fonts: General MIDI soundfonts; one named twice is drawn twice as often.
         drum_fonts: Soundfonts for drums.
-        kits_folder: Hydrogen's kits; None has none.
+        kits_folder: Folder of Hydrogen's kits; None if there are none.
         kits: Names of the kits used.
         has_synthesis: Whether oscillators, voices and synthetic drums may play.
     """
@@ -46,7 +46,7 @@ def render_mix(
     noise: np.random.Generator,
     drums_level: float = 1.0,
 ) -> Waveform:
-    """Render a performance with drawn instruments and mix it, float32 ``[T]`` at 22,050 Hz."""
+    """Render a performance with random instruments and mix it, float32 ``[T]`` at 22,050 Hz."""
     by_channel: dict[int, list[Note]] = {}
     for note in performance.notes:
         by_channel.setdefault(note.channel, []).append(note)
@@ -67,7 +67,7 @@ def render_mix(
         parts.append((_drums(piece, drums, instruments, duration_s, rng, noise), gain))
     mix = np.zeros(round(duration_s * 22_050), dtype=np.float32)
     for part, gain in parts:
-        # Gain 0: effects keep their level against the others.
+        # Gain 0: effects keep their level relative to the others.
         mix += part / 0.15 * 0.6 if gain == 0.0 else gain * normalise(part)
     return master(mix, rng, noise)
 
@@ -79,7 +79,7 @@ def _synthesised(
     rng: Random,
     noise: np.random.Generator,
 ) -> list[tuple[Waveform, float]]:
-    """Render some channels by synthesis, and take them out of `by_channel`."""
+    """Render some channels by synthesis, and remove them from `by_channel`."""
     parts: list[tuple[Waveform, float]] = []
     voice = piece.voice
     if voice in by_channel and rng.random() < (0.12 if piece.is_electronic else 0.3):
@@ -109,7 +109,7 @@ def _sampled(
     duration_s: float,
     rng: Random,
 ) -> list[tuple[Waveform, float]]:
-    """Render what is left with a soundfont; distorted guitars by themselves."""
+    """Render the remaining channels with a soundfont; distorted guitars separately."""
     parts: list[tuple[Waveform, float]] = []
     font = rng.choice(instruments.fonts)
     programs = {channel: piece.programs.get(channel, 0) for channel in by_channel}

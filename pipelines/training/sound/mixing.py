@@ -17,12 +17,12 @@ _BIT_RATES = (32_000, 48_000, 64_000)
 
 
 def normalise(x: Waveform) -> Waveform:
-    """Bring ``[T]`` to a root mean square of 1; silence stays silence."""
+    """Scale ``[T]`` to a root mean square of 1; silence stays silence."""
     return np.asarray(x / max(1e-5, float(np.sqrt(np.mean(np.square(x))))), dtype=np.float32)
 
 
 def distort(x: Waveform, drive: float) -> Waveform:
-    """Saturate as an overdriven amplifier does."""
+    """Saturate like an overdriven amplifier."""
     return np.asarray(np.tanh(normalise(x) * drive), dtype=np.float32)
 
 
@@ -37,7 +37,7 @@ def duck(x: Waveform, kicks_s: Sequence[float], depth: float) -> Waveform:
 
 
 def reverberate(x: Waveform, rng: Random, noise: np.random.Generator) -> Waveform:
-    """Put ``[T]`` into a room of drawn size."""
+    """Put ``[T]`` into a room of random size."""
     t = np.arange(int(SAMPLE_RATE * rng.uniform(0.2, 1.6))) / SAMPLE_RATE
     room = noise.normal(size=len(t)) * np.exp(-t * rng.uniform(3, 14))
     room = sosfilt(
@@ -48,7 +48,7 @@ def reverberate(x: Waveform, rng: Random, noise: np.random.Generator) -> Wavefor
 
 
 def compress(x: Waveform, rng: Random) -> Waveform:
-    """Lower what is louder than a drawn threshold."""
+    """Attenuate what is louder than a random threshold."""
     a = float(np.exp(-1 / (SAMPLE_RATE * 0.01)))
     power = lfilter([1 - a], [1, -a], np.square(normalise(x)))
     envelope = np.sqrt(np.maximum(power, 1e-9))
@@ -57,7 +57,7 @@ def compress(x: Waveform, rng: Random) -> Waveform:
 
 
 def encode(x: Waveform, rng: Random) -> Waveform:
-    """Pass ``[T]`` through a lossy codec at a low rate; its delay is taken out again."""
+    """Pass ``[T]`` through a lossy codec at a low rate, and remove its delay."""
     peak = max(1e-4, float(np.abs(x).max()))
     frames = _decoded(_encoded(x / peak, *rng.choice(_CODECS), rng.choice(_BIT_RATES)))
     heard = np.concatenate(frames)
@@ -106,7 +106,7 @@ def _aligned(heard: Waveform, original: Waveform) -> Waveform:
 
 
 def master(x: Waveform, rng: Random, noise: np.random.Generator) -> Waveform:
-    """Draw what happens to a mix on its way to a listener.
+    """Process a mix at random, as on its way to a listener.
 
     Args:
         x: float32 ``[T]`` at 22,050 Hz.

@@ -1,8 +1,8 @@
 """Soundfonts, played by libfluidsynth inside the process.
 
-A synthesiser is kept for each soundfont, so that fonts are loaded once. Every rendering begins from
-a reset synthesiser and is a function of its notes, but for some milliseconds of attacks: a voice
-remembers what it played last.
+A synthesiser is kept for each soundfont, so that fonts are loaded once. Every rendering starts with
+a reset synthesiser and is a function of its notes, except for a few milliseconds of attacks: a
+voice remembers what it played last.
 """
 
 import ctypes
@@ -65,7 +65,7 @@ def _synthesiser(font: Path) -> int:
     fluid.fluid_settings_setint(settings, b"synth.dynamic-sample-loading", 1)
     fluid.fluid_settings_setint(settings, b"synth.polyphony", _POLYPHONY)
     fluid.fluid_settings_setint(settings, b"synth.lock-memory", 0)
-    # Their delay lines outlive a reset; rooms are the mixer's business.
+    # Their delay lines outlive a reset; the mixer adds rooms.
     fluid.fluid_settings_setint(settings, b"synth.reverb.active", 0)
     fluid.fluid_settings_setint(settings, b"synth.chorus.active", 0)
     synthesiser: int = fluid.new_fluid_synth(settings)
@@ -90,11 +90,11 @@ def play(
         programs: Program of each channel.
         volumes: Controller 7 of each channel.
         font: An SF2 or SF3 file.
-        duration_s: Seconds rendered.
-        pedal_s: Moments at which the sustain pedal is changed, on channel 0 and 1.
+        duration_s: Seconds to render.
+        pedal_s: Times at which the sustain pedal changes, on channels 0 and 1.
 
     Returns:
-        float32 ``[T]`` at 22,050 Hz, both sides summed.
+        float32 ``[T]`` at 22,050 Hz, the sum of both channels.
     """
     fluid, synthesiser = library(), _synthesiser(font)
     fluid.fluid_synth_system_reset(synthesiser)
@@ -118,7 +118,7 @@ def play(
             fluid.fluid_synth_cc(synthesiser, channel, _CONTROL_PEDAL, velocity)
     if done < total:
         _write(fluid, synthesiser, sides[:, done:])
-    # Nothing of this piece may sound into the next: neither voices nor the rest of a block.
+    # Nothing of this piece may carry over into the next: neither voices nor the rest of a block.
     fluid.fluid_synth_all_sounds_off(synthesiser, -1)
     _write(fluid, synthesiser, np.zeros((2, 2 * _BLOCK - total % _BLOCK), dtype=np.float32))
     return np.asarray(sides.sum(axis=0), dtype=np.float32)
@@ -132,7 +132,7 @@ def _write(fluid: ctypes.CDLL, synthesiser: int, sides: NDArray[np.float32]) -> 
 def _events(
     notes: Sequence[Note], pedal_s: Sequence[float]
 ) -> list[tuple[float, str, int, int, int]]:
-    """Return (second, kind, channel, pitch, velocity) in order; at one moment ends come first."""
+    """Return (second, kind, channel, pitch, velocity) in order; ends come before other events."""
     events = []
     for start, end, channel, pitch, velocity in notes:
         events.append((start, 1, "on", channel, pitch, velocity))

@@ -1,7 +1,7 @@
 """Oscillators, frequency modulation, bowed strings and voices, synthesised note by note.
 
-A note that sounds slowly begins before its time, so that it is heard at its time: labels stay at
-the perceived onset.
+A note with a slow attack begins early, so that it is heard at its time: labels stay at the
+perceived onset.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class Patch:
 
 
 def draw_patch(rng: Random, *, is_soft: bool = False) -> Patch:
-    """Draw a setting; soft ones swell like pads and strings."""
+    """Draw a random setting; soft ones swell like pads and strings."""
     wave = _draw_wave(rng)
     low = rng.uniform(300, 3000)
     cutoffs = (low, low * rng.choice([1.0, 1.0, rng.uniform(1.5, 6.0)]))
@@ -96,7 +96,7 @@ def play_patch(
     Args:
         notes: Times in seconds.
         patch: The setting.
-        duration_s: Seconds rendered.
+        duration_s: Seconds to render.
         sweep_s: Period of the filter's sweep.
     """
     total = round(duration_s * SAMPLE_RATE)
@@ -104,7 +104,7 @@ def play_patch(
     sounds: dict[tuple[int, int], NDArray[np.float64]] = {}
     early = _PERCEIVED * patch.attack_s if patch.attack_s > 0.015 else 0.0
     for note in notes:
-        # Lengths to 5 ms: most notes of a loop are then one and the same.
+        # Lengths rounded to 5 ms: most notes of a loop are then identical.
         length = round(min(_LONGEST_S, max(_SHORTEST_S, note.end - note.start)) * 200)
         key = (note.pitch, length)
         if key not in sounds:
