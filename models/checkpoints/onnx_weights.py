@@ -1,4 +1,4 @@
-"""Read the weights from an ONNX graph; the graph itself is not run."""
+"""Read the weights from an ONNX graph, without running the graph."""
 
 from pathlib import Path
 

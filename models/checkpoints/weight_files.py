@@ -1,4 +1,4 @@
-"""Read weights from every file format that checkpoints come in, and write our own.
+"""Read weights from every file format of checkpoints, and write our own.
 
 Pickles are read with ``weights_only``: no code of a checkpoint ever runs.
 """
@@ -17,7 +17,7 @@ from models.checkpoints.cards import Format
 from models.checkpoints.onnx_weights import read_initializers
 from models.checkpoints.tf_checkpoint import read_bundle
 
-# What training leaves behind in a TensorFlow checkpoint: Adam's moments and step counters.
+# Training leftovers in a TensorFlow checkpoint: Adam's moments and step counters.
 _OPTIMISER = ("/Adam", "beta1_power", "beta2_power", "global_step")
 
 
@@ -33,15 +33,15 @@ _NUMPY_SCALARS: list[Any] = [
 
 
 class ConversionError(ValueError):
-    """A weight file does not hold what its format promises."""
+    """A weight file does not contain what its format promises."""
 
 
 def write_tensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file that is as private as others of this process.
+    """Write a safetensors file with the usual permissions of this process.
 
-    What safetensors writes only its writer may read, and a service often runs as somebody else.
+    Only the writer may read files from safetensors itself; a service often runs as another user.
     """
     path.touch()
     mode = path.stat().st_mode
@@ -56,7 +56,7 @@ def read_tensors(kind: Format, paths: Sequence[Path], state_key: str = "") -> di
         kind: The format. ``tensorflow`` takes an index and a data file, the others one file each;
             several torch files become ``1.<name>``, ``2.<name>``, … in their order.
         paths: The files.
-        state_key: Where in a pickled training checkpoint the weights are; "" means at the top.
+        state_key: Where the weights are in a pickled training checkpoint; "" means at the top.
 
     Raises:
         ConversionError: See there.
@@ -74,7 +74,7 @@ def read_tensors(kind: Format, paths: Sequence[Path], state_key: str = "") -> di
         states = [_read_torch(path, state_key) for path in paths]
     except ConversionError:
         raise
-    except Exception as error:  # what the readers of four formats raise is not written down
+    except Exception as error:  # the readers of four formats do not document what they raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ConversionError(f"unreadable {kind} weights: {reason}") from error
     if len(states) == 1:
@@ -111,7 +111,7 @@ def _read_torch(path: Path, state_key: str) -> dict[str, Tensor]:
     except (UnpicklingError, RuntimeError) as error:
         if "weights_only" not in str(error):
             raise
-        # torch's own words advise to load it without that, which runs whatever it holds.
+        # torch's own message advises loading it without that, which runs any code in it.
         raise ConversionError(
             f"{path.name} does not hold tensors alone; save `module.state_dict()`"
         ) from error
