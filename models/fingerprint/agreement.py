@@ -1,6 +1,6 @@
-"""How far two clips hold the same sound at the same place, as copies of one recording do.
+"""How far two clips have the same sound at the same place, as copies of one recording do.
 
-Clips of one piece, or with one loop, share hashes too, but these line up only when shifted by the
+Clips of one piece, or with one loop, share hashes too, but these only line up when shifted by the
 time by which one clip begins later than the other.
 
 References:
@@ -13,21 +13,21 @@ from models.fingerprint.hashes import index_hashes
 from models.fingerprint.landmarks import FRAME_S, Fingerprint
 
 FEWEST_HASHES = 24
-"""With less to compare (silence, a lone tone) nothing agrees."""
+"""With fewer (silence, a lone tone) nothing agrees."""
 _MOVED_FRAMES = 2
-"""Farthest that a codec moves a landmark against the others of its clip."""
+"""Farthest that a codec moves a landmark relative to the others of its clip."""
 
 
 def agreement(one: Fingerprint, other: Fingerprint, most_s: float) -> float:
-    """Share of two clips' hashes that both have, by one offset in time.
+    """Share of two clips' hashes that both have at one time offset.
 
     Args:
         one: A clip's landmarks.
-        other: Another's.
+        other: Another clip's.
         most_s: Longest offset in seconds, either way.
 
     Returns:
-        Hashes in both to hashes in either, at the best offset, 0 to 1.
+        Ratio of hashes in both to hashes in either, at the best offset, 0 to 1.
     """
     (mine, at), (theirs, their_at) = index_hashes(one), index_hashes(other)
     if min(len(mine), len(theirs)) < FEWEST_HASHES:

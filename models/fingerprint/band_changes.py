@@ -1,4 +1,4 @@
-"""How a sound's bands change against their neighbours: its sub-fingerprints are made from this."""
+"""How a sound's bands change relative to their neighbours; sub-fingerprints are made from this."""
 
 import numpy as np
 import torch
@@ -12,14 +12,14 @@ N_FFT = 4096
 BANDS_AROUND = 8
 """A band is compared with the mean of itself and this many bands on either side."""
 LOWEST_HZ = 50.0
-"""Of the bands around the lowest one."""
+"""Lowest frequency of the bands that surround the lowest one."""
 LAG_FRAMES = 2
 SMOOTHED_FRAMES = 2
 REACH_FRAMES = LAG_FRAMES + SMOOTHED_FRAMES - 1
-"""Frames after its own that a change depends on."""
+"""Later frames that a change depends on."""
 
 _FLOOR = 1e-4 * N_FFT / 4
-"""Magnitude of a -80 dBFS sine under a Hann window, added to every band's."""
+"""Magnitude of a -80 dBFS sine under a Hann window, added to that of every band."""
 _AT_ONCE = 512
 
 
@@ -42,8 +42,8 @@ class BandChangeModel(nn.Module):
             samples: float32 ``[T]`` at `SAMPLE_RATE`, full scale ±1.
 
         Returns:
-            float32 ``[n, N_BANDS]``, natural log of magnitude: what a band has over its neighbours,
-            `LAG_FRAMES` later less now; ``[0, N_BANDS]`` for less than three quarters of a
+            float32 ``[n, N_BANDS]``, natural log of magnitude: by how much a band's excess over its
+            neighbours grows in `LAG_FRAMES`; ``[0, N_BANDS]`` for less than three quarters of a
             second. Frame k begins at sample k times `HOP_LENGTH`.
 
         References:
@@ -66,7 +66,7 @@ class BandChangeModel(nn.Module):
 
 
 def _triangles() -> NDArray[np.float32]:
-    """Sum magnitudes to semitones: float32 ``[bins, bands]``, each to its neighbours' centres."""
+    """Weights from bins to semitones, float32 ``[bins, bands]``, up to the neighbours' centres."""
     n_bands = N_BANDS + 2 * BANDS_AROUND
     edges = LOWEST_HZ * 2 ** ((np.arange(n_bands + 2) - 1) / 12)
     hz = np.fft.rfftfreq(N_FFT, 1 / SAMPLE_RATE)[:, None]

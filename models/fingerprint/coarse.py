@@ -2,7 +2,7 @@
 
 In a large index only a few moments of a clip are compared: those at which it changes most. Two of
 them are compared as one: for every band, the bit of the moment at which that band changes more.
-These are the 64 bits of the pair that noise has flipped least often.
+These are the 64 bits of the pair that noise is least likely to flip.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from models.fingerprint.subfingerprints import to_subfingerprints
 
 _T = TypeVar("_T", bound=np.generic)
 STEP = 3
-"""Sub-fingerprints from one coarse one to the next."""
+"""Sub-fingerprints between one coarse one and the next."""
 WIDTH = 5
-"""Sub-fingerprints that one is made of. An odd number, so there is always a majority."""
+"""Sub-fingerprints in a coarse one. An odd number, so there is always a majority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Pair:
 
     Attributes:
         first: A place in the clip, in coarse sub-fingerprints.
-        second: Another.
-        is_first: The bits of the bands compared at the first place; the others at the second.
+        second: Another place.
+        is_first: Bits of the bands compared at the first place; the others are at the second.
         bits: The clip's bits at those places.
     """
 
@@ -39,32 +39,32 @@ class Pair:
 
 
 def count(n_kept: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many coarse ones tracks of so many sub-fingerprints have."""
+    """Return how many coarse sub-fingerprints tracks with ``n_kept`` sub-fingerprints have."""
     n: NDArray[np.int64] = np.maximum(n_kept - WIDTH + STEP, 0) // STEP
     return n
 
 
 def coarsen(kept: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Make the coarse ones of a track: of every bit, what at least three of five have."""
+    """Make a track's coarse sub-fingerprints: each bit as at least three of five have it."""
     a, b, c, d, e = _members(kept)
-    # Two full adders: the five are two carries, each worth two, and one that is left.
+    # Two full adders: the five add up to two carries, each worth two, and a remainder.
     three = a ^ b ^ c
     carry, other = (a & b) | ((a ^ b) & c), (three & d) | ((three ^ d) & e)
     return np.bitwise_or(carry & other, (carry ^ other) & (three ^ d ^ e))
 
 
 def _members(rows: NDArray[_T]) -> list[NDArray[_T]]:
-    """Return the first of every coarse one's sub-fingerprints, their second and so on."""
+    """Return the first sub-fingerprint of every coarse one, the second of each, and so on."""
     n = max(len(rows) - WIDTH + 1, 0)
     return [rows[i : i + n : STEP] for i in range(WIDTH)]
 
 
 def choose(changes: NDArray[np.float32], most: int) -> list[Pair]:
-    """Choose the moments of a clip that tell the most, each with one half of them further on.
+    """Choose a clip's most informative moments, and pair each with the one half of them later.
 
     Args:
-        changes: float32 ``[M, N_BANDS]``, of the clip, as `weigh` gives them.
-        most: Moments at most.
+        changes: float32 ``[M, N_BANDS]``, the clip's, from `weigh`.
+        most: Maximum number of moments.
     """
     coarse = np.sum(_members(changes), axis=0)
     sizes = np.abs(coarse)
@@ -83,12 +83,12 @@ def choose(changes: NDArray[np.float32], most: int) -> list[Pair]:
 def differences(
     kept: NDArray[np.uint64], pairs: Sequence[Pair], places: NDArray[np.int64]
 ) -> NDArray[np.uint16]:
-    """Count the bits by which a clip's pairs differ from what is kept, where the clip fits in.
+    """Count the bits by which a clip's pairs differ from the kept ones at some places.
 
     Args:
         kept: uint64 ``[N]``, coarse sub-fingerprints of tracks.
-        pairs: Of the clip.
-        places: int64 ``[P]``, where it may begin.
+        pairs: The clip's pairs.
+        places: int64 ``[P]``, where the clip may begin.
     """
     found = np.zeros(len(places), np.uint16)
     for pair in pairs:
@@ -101,7 +101,7 @@ def differences(
 def places_below(
     kept: NDArray[np.uint64], pairs: Sequence[Pair], n_places: int, below: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield those of the first so many places that differ by fewer bits, part by part."""
+    """Yield those of the first places that differ by fewer than ``below`` bits, part by part."""
     buffer = np.empty(_PLACES_AT_ONCE, np.uint64)
     bits, differs = np.empty(_PLACES_AT_ONCE, np.uint8), np.empty(_PLACES_AT_ONCE, np.uint16)
     for begin in range(0, n_places, _PLACES_AT_ONCE):
@@ -119,4 +119,4 @@ def places_below(
 
 
 _PLACES_AT_ONCE = 1 << 15
-"""256 kB: what is compared stays in a core's own cache."""
+"""256 kB: the compared values fit into a core's own cache."""

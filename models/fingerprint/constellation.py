@@ -1,8 +1,8 @@
 """Spectral landmarks: the constellation of a sound's local maxima, which survives codecs and noise.
 
 Every choice here is local in time and frequency, so a clip's landmarks are those of the whole track
-at the same place. Landmarks keep their position between bins and frames: hashes can then be made
-that a changed playback speed leaves alone (`models.fingerprint.hashes`).
+at the same place. Landmarks keep their position between bins and frames, so that hashes can be made
+which do not depend on playback speed (`models.fingerprint.hashes`).
 """
 
 from collections.abc import Callable, Mapping
@@ -30,18 +30,18 @@ FRAMES_AROUND = 12
 DENSE_BINS_AROUND = 5
 DENSE_FRAMES_AROUND = 8
 DENSE_PER_S = 50.0
-"""A clip that is hard to recognise is looked up with more: the loudest points of 118 Hz by 0.4 s as
-well, the most prominent first, up to this many in all. They make up for few of the usual ones."""
+"""A clip that is hard to recognise is looked up with more: also the loudest points of 118 Hz by
+0.4 s, the most prominent first, up to this many in all. They compensate for few usual ones."""
 WINDOW_FRAMES = 688
 """Frames in a window: 16 s."""
 MARGIN_FRAMES = 34
-"""At a window's edges the surroundings are missing: landmarks there belong to the neighbour."""
+"""At a window's edges the surroundings are missing: the neighbour supplies landmarks there."""
 WINDOW_LENGTH = N_FFT + HOP_LENGTH * (WINDOW_FRAMES - 1)
 MAX_LANDMARKS = 1024
-"""Per window; music has 450 to 600, and the local maximum itself bounds them."""
+"""Per window; music has 450 to 600, and being local maxima limits their number."""
 
 _FLOOR = 1e-4 * N_FFT / 4
-"""Magnitude of a -80 dBFS sine under a Hann window: below lie dither and digital silence."""
+"""Magnitude of a -80 dBFS sine under a Hann window; dither and digital silence are below it."""
 _TINY = 1e-14
 _LEVEL_BINS = 49
 _LEVEL_FRAMES = 65
@@ -65,14 +65,14 @@ class LandmarkModel(nn.Module):
 
         Args:
             windows: float32 ``[B, T]`` at `SAMPLE_RATE`, full scale ±1, T ≥ `N_FFT`.
-            is_dense: Find `DENSE_PER_S` of them, all others among them, and weigh every point.
+            is_dense: Find `DENSE_PER_S` of them, including all usual ones, and weigh every point.
 
         Returns:
             ``frames`` (from the window's start; -1 where there is no landmark), ``pitches`` (log2
-            Hz) and ``prominences``, each float32 ``[B, MAX_LANDMARKS]``, in no certain order; and
-            ``are_extra``, of the same shape, 1 for those that only a dense answer has. Silence has
-            no landmarks. A row equals the same window alone. A dense answer has ``evidence`` too:
-            int8 ``[B, N_BINS, N]``, bins from `LOWEST_BIN` on, in steps of
+            Hz) and ``prominences``, each float32 ``[B, MAX_LANDMARKS]``, in no particular order;
+            and ``are_extra``, of the same shape, 1 for those that only a dense answer has. Silence
+            has no landmarks. A row equals the same window alone. A dense answer also has
+            ``evidence``: int8 ``[B, N_BINS, N]``, bins from `LOWEST_BIN` on, in steps of
             `models.fingerprint.evidence.STEP`.
 
         References:
@@ -155,16 +155,16 @@ def measure_distance(level: Tensor) -> Tensor:
 
 
 def _smooth(power: Tensor) -> Tensor:
-    """Average over five frames, weighted as a triangle; ``[B, F, N]`` to the same shape.
+    """Average over five frames with triangular weights; ``[B, F, N]`` to the same shape.
 
     Neighbouring frames share the music but only three quarters of the noise: this keeps 13 % more
-    of a clean clip's hashes, and in noise at 5 dB as many more.
+    of a clean clip's hashes, and as many more in noise at 5 dB.
     """
     return torch_f.avg_pool2d(torch_f.avg_pool2d(power, (1, 3), 1, (0, 1)), (1, 3), 1, (0, 1))
 
 
 def _local_maximum(level: Tensor, bins: int, frames: int) -> Tensor:
-    """Largest value up to so many bins and frames away; ``[B, F, N]`` to the same shape."""
+    """Largest value within some bins and frames; ``[B, F, N]`` to the same shape."""
     padded = torch_f.pad(level, (frames, frames, bins, bins), value=-torch.inf)
     over_frames = _pool(padded, 2 * frames + 1, 2, torch.maximum)
     return _pool(over_frames, 2 * bins + 1, 1, torch.maximum)
@@ -179,19 +179,19 @@ def _local_mean(level: Tensor) -> Tensor:
 
 
 def _pool(values: Tensor, size: int, dim: int, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Join so many neighbours along a dimension, by a sum or the larger of two.
+    """Join ``size`` neighbours along a dimension, by a sum or the larger of two.
 
-    torch's pooling looks at each of them. Here spans of 2, 4, 8 and so on are joined from two of
-    half the length, and those that make up the size from each other; no neighbour counts twice.
+    torch's pooling looks at each of them. Here spans of 2, 4, 8 and so on are each joined from two
+    of half the length, and then those that add up to the size; no neighbour counts twice.
 
     Args:
         values: ``[B, F, N]``.
-        size: Neighbours.
-        dim: Along which they lie.
-        join: Of two tensors of the same shape.
+        size: Number of neighbours.
+        dim: Their dimension.
+        join: Joins two tensors of the same shape.
 
     Returns:
-        Shorter by ``size - 1`` there.
+        The joined values, shorter by ``size - 1`` along ``dim``.
     """
     n = values.shape[dim] - size + 1
     parts = []
@@ -208,7 +208,7 @@ def _pool(values: Tensor, size: int, dim: int, join: Callable[[Tensor, Tensor], 
 
 
 def _vertex(before: Tensor, centre: Tensor, after: Tensor) -> Tensor:
-    """Where a parabola through three points has its top, -0.5 to 0.5; 0 for a plateau."""
+    """Position of the top of a parabola through three points, -0.5 to 0.5; 0 for a plateau."""
     curvature = before - 2 * centre + after
     is_curved = curvature < -1e-6
     shift = 0.5 * (before - after) / torch.where(is_curved, curvature, 1.0)

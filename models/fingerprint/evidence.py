@@ -1,8 +1,8 @@
-"""How strongly every point of a clip's spectrogram suggests a landmark that is hidden there.
+"""How strongly every point of a clip's spectrogram suggests a hidden landmark there.
 
 Noise, a room or other music leave few landmarks of a track as local maxima, and fewer triplets.
-What is left of the others is still more than chance: a small network estimates from a point's
-surroundings how likely it is that a landmark of the clip's own track lies there. Summed over all
+The traces of the others are still more than chance: from a point's surroundings, a small network
+estimates how likely it is that a landmark of the clip's own track lies there. Summed over all
 landmarks of a passage, this shows whether a clip comes from it (`models.fingerprint.support`).
 """
 
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 WEIGHTS = "afa-landmarks-3.safetensors"
 CHANNELS = 12
 KERNEL = (3, 5)
-"""Bins and frames of each of three layers: 7 bins (75 Hz) by 13 frames (0.3 s) are seen in all."""
+"""Bins and frames of each of three layers, which see 7 bins (75 Hz) by 13 frames (0.3 s) in all."""
 STEP = 1 / 12
-"""Evidence is kept as int8 in steps of this size, in natural log odds: ±10.6."""
+"""Evidence is kept as int8 in steps of this size, in natural log-odds: ±10.6."""
 LOWEST_PROMINENCE, HIGHEST_PROMINENCE = -3.0, 5.0
 LOWEST_DISTANCE = -4.0
 
@@ -49,8 +49,8 @@ class EvidenceNetwork(nn.Module):
             distance: The same shape, level over the largest one around: 0 or less.
 
         Returns:
-            Log odds, natural, float32 ``[B, F, N]``, that a landmark lies there rather than not,
-            if both are as frequent.
+            Natural log-odds, float32 ``[B, F, N]``, that a landmark lies there, if its presence and
+            absence are equally frequent.
         """
         x = torch.stack(
             [

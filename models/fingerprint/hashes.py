@@ -1,9 +1,9 @@
 """Hashes of landmark triplets, for building an index and for querying it.
 
-A hash names an anchor's rough pitch, two exact pitch ratios and two time differences. Ratios do not
-change with playback speed and the rest is coarse enough for ±3 %, so one index answers all speeds.
-A query makes more triplets than an index keeps, and several hashes per triplet: one for every
-neighbouring cell from which a small measuring error could have moved it.
+A hash encodes an anchor's rough pitch, two exact pitch ratios and two time differences. Ratios do
+not change with playback speed and the rest is coarse enough for ±3 %, so one index serves all
+speeds. A query makes more triplets than an index keeps, and several hashes per triplet: one for
+every neighbouring cell from which a small measuring error could have moved it.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from models.fingerprint.landmarks import Fingerprint
 
 ANCHOR_CELLS = 12
-"""Per octave. At ±3 % speed (half a cell) an anchor's pitch stays in the nearer two cells."""
+"""Cells per octave. At ±3 % speed (half a cell) an anchor's pitch stays in the nearer two."""
 RATIO_CELLS = 40
 """Cells per octave for a pitch ratio: 1.7 %, three times the error of an interpolated landmark."""
 FRAMES_PER_CELL = 2.0
@@ -28,12 +28,12 @@ DENSE_LOOK_AHEAD = 120
 """Landmarks after the anchor among which partners are sought."""
 INDEX_PARTNERS = 4
 INDEX_TRIPLETS = 2
-"""Per anchor an index keeps the most prominent 2 of the 6 triplets of its 4 strongest partners."""
+"""Per anchor, an index keeps the most prominent 2 of the 6 triplets of its 4 strongest partners."""
 
 QUERY_PARTNERS = 4
-"""Per anchor a query looks up all 6 triplets of its 4 strongest partners …"""
+"""Per anchor, a query looks up all 6 triplets of its 4 strongest partners …"""
 DENSE_PARTNERS = 6
-"""… and of a clip's dense landmarks all 15 of its 6 strongest, four times as much to look up."""
+"""… and for a clip's dense landmarks all 15 of its 6 strongest, four times as much to look up."""
 
 N_FACTORS = 5
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -60,11 +60,11 @@ def index_hashes(fingerprint: Fingerprint) -> tuple[NDArray[np.uint32], NDArray[
     """Make the hashes that an index stores.
 
     Args:
-        fingerprint: Of a whole track.
+        fingerprint: A whole track's.
 
     Returns:
-        Hashes and their anchors' frames, both uint32 ``[H]``, about 50 a second; empty for silence
-        and for less than three landmarks.
+        Hashes and their anchors' frames, both uint32 ``[H]``, about 50 per second; empty for
+        silence and for fewer than three landmarks.
     """
     frames, measures = triplets(fingerprint, INDEX_PARTNERS, INDEX_TRIPLETS)
     cells = np.floor(measures).astype(np.int64)
@@ -78,7 +78,7 @@ def query_hashes(fingerprint: Fingerprint, *, is_dense: bool = False) -> QueryHa
     neighbour of the measure that lies nearest to a cell's edge covers measuring errors.
 
     Args:
-        fingerprint: Of the clip.
+        fingerprint: The clip's.
         is_dense: Whether it holds the clip's dense landmarks.
 
     Returns:
@@ -136,7 +136,7 @@ def triplets(
 
     n_partners = min(n_partners, partner.shape[1])
     best = np.argsort(-prominence, axis=1, kind="stable")[:, :n_partners]
-    best.sort(axis=1)  # back to the order of time
+    best.sort(axis=1)  # back to chronological order
     prominence = np.take_along_axis(prominence, best, axis=1)
     first, second = np.triu_indices(n_partners, 1)
     both = prominence[:, first] + prominence[:, second]
@@ -162,7 +162,7 @@ def triplets(
 
 
 def hash_cells(cells: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Mix cells ``[K, N_FACTORS]`` to evenly spread uint32 ``[K]`` (Fibonacci hashing)."""
+    """Mix cells ``[K, N_FACTORS]`` into evenly spread uint32 ``[K]`` (Fibonacci hashing)."""
     anchor, ratio_1, ratio_2, time_1, time_2 = cells.T.astype(np.uint64)
     packed = (((anchor * 128 + ratio_1) * 128 + ratio_2) * 32 + time_1) * 32 + time_2
     mixed: NDArray[np.uint32] = ((packed * _MULTIPLIER) >> np.uint64(32)).astype(np.uint32)

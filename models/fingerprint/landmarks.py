@@ -1,4 +1,4 @@
-"""What a fingerprint is: landmarks on a grid of frames, in plain arrays that cross processes."""
+"""A fingerprint: landmarks on a grid of frames, in plain arrays that cross processes."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MODEL_ID = "afa-landmarks-5"
-"""Changes with whatever makes new landmarks, hashes or what an index keeps unlike old ones."""
+"""Changes whenever new landmarks, hashes or index entries become unlike old ones."""
 SAMPLE_RATE = 11_025
 """Hz. Landmarks end at 4.2 kHz, so nothing above 5.5 kHz is needed."""
 N_FFT = 1024
@@ -15,10 +15,10 @@ FRAME_S = HOP_LENGTH / SAMPLE_RATE
 """Seconds in a frame, the unit of all fingerprint times: 23.2 ms."""
 LOWEST_HZ = 200.0
 HIGHEST_HZ = 4200.0
-"""A telephone's band and a little more: what a small speaker drops is not relied on."""
+"""A telephone's band and a little more: nothing relies on what a small speaker drops."""
 LOWEST_BIN = int(LOWEST_HZ / SAMPLE_RATE * N_FFT) - 1
 N_BINS = int(HIGHEST_HZ / SAMPLE_RATE * N_FFT) - LOWEST_BIN + 2
-"""The spectrogram's first bin and how many it has; one more on each side than landmarks have."""
+"""The spectrogram's first bin and its number of bins, one more on each side than landmarks use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class CloserLook:
-    """What a clip is looked up with if its landmarks leave a doubt.
+    """The data to look a clip up with if its landmarks leave a doubt.
 
     Attributes:
         landmarks: The dense landmarks, which include all others.

@@ -1,9 +1,9 @@
 """Whether a clip's evidence lies where a track has its landmarks, compared with other places.
 
-Hashes need three landmarks that all survived. Here each of a passage's 300 or so landmarks counts
-on its own, however little: the evidence at all of them is summed, and compared with the sums at
-other places of the same track nearby. Music repeats itself, and another track with the same key and
-beat fits a clip somewhat everywhere: the other sums already allow for both.
+Hashes need three landmarks that have all survived. Here each of a passage's 300 or so landmarks
+counts on its own, however little: the evidence at all of them is summed, and compared with the sums
+at other places nearby in the same track. Music repeats itself, and another track with the same key
+and beat fits a clip somewhat everywhere: the other sums already allow for both.
 """
 
 import math
@@ -17,10 +17,10 @@ from models.fingerprint.landmarks import LOWEST_BIN
 
 NEAR_FRAMES = np.arange(-4, 5)
 NEAR_SPEEDS = np.array([-0.005, -0.0025, 0.0, 0.0025, 0.005])
-"""Where the best place is sought around the one that is asked for, which few landmarks told."""
+"""Search range around the given place, which is based on few landmarks."""
 _FAR = np.arange(16, 201, 5)
 FAR_FRAMES = np.concatenate([-_FAR[::-1], _FAR])
-"""Up to 4.6 s away, but no nearer than .4 s: what a clip of another place would bring."""
+"""Up to 4.6 s away, but no nearer than .4 s: these represent clips from other places."""
 FEWEST_LANDMARKS = 8
 FEWEST_PLACES = 10
 
@@ -30,8 +30,8 @@ class Contrast:
     """How far the evidence for a place exceeds that for other places of the same track.
 
     Attributes:
-        excess: Evidence above that of as many landmarks elsewhere, divided by the root of their
-            number.
+        excess: Evidence above that of as many landmarks elsewhere, divided by the square root of
+            their number.
         deviation: Standard deviation of the same measure at the other places; above 0.
     """
 
@@ -40,15 +40,15 @@ class Contrast:
 
     @property
     def support(self) -> float:
-        """By how many deviations the evidence is larger here."""
+        """Number of deviations by which the evidence is larger here."""
         return self.excess / self.deviation
 
 
 def supports(contrasts: Sequence[Contrast | None]) -> list[float | None]:
-    """Return the support of places that one clip is compared with; None where there is no contrast.
+    """Return the support of places that one clip is compared with; None if there is no contrast.
 
-    A track's own deviation is of a few dozen places that overlap, so half of each variance is the
-    mean of all: what is usual for the clip.
+    A track's own deviation is from a few dozen overlapping places, so half of each variance is the
+    mean of all tracks' variances, which is usual for the clip.
     """
     variances = [c.deviation**2 for c in contrasts if c is not None]
     usual = sum(variances) / max(len(variances), 1)
@@ -71,12 +71,12 @@ class _Sums:
 
 
 def surroundings(offset: float, speed: float, n_frames: int) -> tuple[float, float]:
-    """Return the first and the last frame of a track that a place is compared by.
+    """Return the first and last frame of a track that the comparison of a place needs.
 
     Args:
         offset: The track's frame at which the clip may begin.
         speed: Playback speed of the clip relative to the track's, minus 1.
-        n_frames: Of the clip.
+        n_frames: Frames of the clip.
     """
     reach = int(FAR_FRAMES[-1]) + int(NEAR_FRAMES[-1])
     return offset - reach, offset + n_frames * (1 + speed + float(NEAR_SPEEDS[-1])) + reach
@@ -92,14 +92,14 @@ def contrast(
     """Compare a place in a track with others.
 
     Args:
-        evidence: Of the clip, ``[F, N]``, bins from `LOWEST_BIN` on; its unit does not count.
-        frames: Of the track's landmarks, ``[L]``, those of the place's `surroundings` at least.
-        bins: Theirs, ``[L]``, bins of the spectrogram with fractions.
+        evidence: The clip's, ``[F, N]``, bins from `LOWEST_BIN` on; its unit does not matter.
+        frames: Frames of the track's landmarks, ``[L]``, at least in the place's `surroundings`.
+        bins: Their bins, ``[L]``, of the spectrogram, with fractions.
         offset: The track's frame at which the clip may begin.
         speed: Playback speed of the clip relative to the track's, minus 1.
 
     Returns:
-        How the place stands out; None where there is too little to compare.
+        How the place stands out; None if there is too little to compare.
     """
     if evidence.shape[1] == 0:
         return None
@@ -136,7 +136,7 @@ def _sums(
     steps: NDArray[np.int64],
     speed: float,
 ) -> _Sums:
-    """Sum for the places that lie whole ``steps`` beside ``offset``."""
+    """Sum for the places that are ``steps`` frames from ``offset``."""
     n_bins, n_frames = evidence.shape
     row = np.rint(bins * (1 + speed)).astype(np.int64) - LOWEST_BIN
     begin, end = offset + int(steps.min()), offset + int(steps.max()) + n_frames * (1 + speed)
