@@ -9,28 +9,28 @@ from numpy.typing import NDArray
 from models.rhythm.harmony import standardised
 
 METRES = (4, 3, 2, 6, 5, 7)
-"""Beats in a bar that are told apart, likeliest first."""
+"""Beats in a bar that are distinguished, likeliest first."""
 
 _COSTS = {4: 0.0, 3: 0.1, 2: 0.3, 6: 0.3, 5: 0.1, 7: 0.1}
-"""Nats a beat of each metre."""
+"""Cost of each metre, in nats per beat."""
 _SLIP = -9.0
 """Log-probability of leaving the regular order of positions, per beat."""
 _IN_FOUR = 0.1
-"""Share in four of what is in four or in two from which on all of it is in four."""
+"""If at least this share of the beats in four or two are in four, all of them are."""
 _FLOOR = 0.02
 _TOLERANCE_FRAMES = 3
 _ACCENT_WEIGHT = 0.8
 _LOUDNESS_WEIGHT = 3.0
 """Nats per decibel, if the network finds no difference at all between beats."""
 _ALIKE = 0.6
-"""Standard deviation of the odds' logit from which on loudness does not count. It is smaller in one
-of a hundred excerpts of music, and of a metronome, whatever its accents, .54 at most."""
+"""Standard deviation of the odds' logit from which on loudness does not count. One in a hundred
+excerpts of music has a smaller one; a metronome, whatever its accents, has at most .54."""
 _AS_LOUD_DB, _LOUDER_DB = 1.0, 5.0
-"""A difference in level up to the first counts as none, and no more than the second counts."""
+"""Level differences up to the first are ignored; beyond it, they count up to the second."""
 _EVEN = 0.8
-"""Halves of a bar begin alike where the mean probabilities of a downbeat differ by no more."""
+"""Halves of a bar begin alike if the ratio of their mean downbeat probabilities exceeds this."""
 _REGULAR = 0.5
-"""Share of the differences that bars have to explain, or else they count for less."""
+"""Share of the differences that bars must explain for these to count fully."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,20 @@ def find_bars(
 ) -> Bars:
     """Find the downbeats among the beats.
 
-    Chords change on downbeats more than elsewhere, which helps where the network hears no accents.
-    Where all beats are nearly the same to it, as of a metronome, the louder ones are downbeats.
-    Music does not go from 2/4 to 4/4 and back: where some of it is heard in four, bars of two are
-    halves. Drums alone that begin each half of a bar alike are counted in four, as is usual, from
-    the first such beat: nothing tells it from 2/4.
+    Chords change on downbeats more than elsewhere, which helps if the network finds no accents. If
+    all beats are nearly the same to it, as with a metronome, the louder ones are downbeats. Music
+    does not alternate between 2/4 and 4/4: if some of it is in four, bars of two are halves. Drums
+    alone that begin each half of a bar alike are counted in four, as is usual, from the first such
+    beat, since nothing distinguishes this from 2/4.
 
     Args:
         odds: float64 ``[beats]``, see `downbeat_odds`.
         changes: Each a weight and float64 ``[beats]``, see `models.rhythm.harmony`.
         levels_db: float64 ``[beats]``, how loud each beat is.
-        is_drums: Whether nothing else is heard.
+        is_drums: Whether the beats are of drums alone.
 
     Returns:
-        The best path's downbeats and its commonest metre; no beats give metre 4, confidence 0.
+        The best path's downbeats and its most common metre; no beats give metre 4, confidence 0.
     """
     if len(odds) == 0:
         return Bars(np.zeros(0, dtype=np.int64), 4, 0.0)
@@ -110,7 +110,7 @@ def _logit(odds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _spread(odds: NDArray[np.float64]) -> float:
-    """How different the beats are to the network."""
+    """How different the beats are to the network, as the deviation of the odds' logit."""
     return float(_logit(odds).std())
 
 
@@ -128,14 +128,14 @@ def _posterior(
         logit += weight * standardised(change)
     if levels_db is not None:
         logit += _LOUDNESS_WEIGHT * alike * _stress(levels_db)
-    logit -= max(0.0, logit.mean())  # where every beat sounds like a downbeat, none stands out
+    logit -= max(0.0, logit.mean())  # if every beat sounds like a downbeat, none stands out
     strongest = np.sort(logit)[-max(1, len(logit) // 4) :]
-    logit += max(0.0, -strongest.mean())  # where none does, the longest bars would cost least
+    logit += max(0.0, -strongest.mean())  # if none does, the longest bars would cost least
     return np.asarray(np.clip(1.0 / (1.0 + np.exp(-logit)), 0.005, 0.995))
 
 
 def _stress(levels_db: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How much louder or softer beats are than most, in decibels, as far as that comes in bars."""
+    """How much louder or softer than most each beat is, in decibels, as far as bars explain it."""
     louder = levels_db - np.median(levels_db)
     beyond = np.sign(louder) * np.maximum(np.abs(louder) - _AS_LOUD_DB, 0.0)
     bounded = np.clip(beyond, -_LOUDER_DB, _LOUDER_DB)
@@ -143,7 +143,7 @@ def _stress(levels_db: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _regularity(values: NDArray[np.float64]) -> float:
-    """Share of the variance of ``[beats]`` that places in bars explain, of the best bars."""
+    """Share of the variance of ``[beats]`` that positions in the best bars explain."""
     n, variance = len(values), values.var()
     within = [
         sum(values[place::metre].var() * len(values[place::metre]) for place in range(metre))

@@ -1,7 +1,7 @@
 """BeatNet: how likely each 20 ms frame is a beat or a downbeat.
 
-A causal convolutional-recurrent network over a logarithmic spectrogram. Three checkpoints of it
-were published. The mean of their probabilities is far better than any one of them, so the three are
+A causal convolutional-recurrent network over a logarithmic spectrogram, published as three
+checkpoints. The mean of their probabilities is far better than any one of them, so the three are
 one model here.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 SAMPLE_RATE = 22_050
 HOP_LENGTH = 441
 FRAME_RATE = SAMPLE_RATE / HOP_LENGTH
-"""Frames a second (50)."""
+"""Frames per second (50)."""
 
 # BeatNet's training recipe (madmom's processors as its `LOG_SPECT` sets them).
 _WIN_LENGTH = 1411
@@ -25,11 +25,11 @@ _F_MIN_HZ, _F_MAX_HZ, _F_REF_HZ = 30.0, 17_000.0, 440.0
 _CHANNELS = 150
 _KERNEL = 10
 _BLOCK_FRAMES = 1024
-"""Frames convolved at once: this many stay in a processor's cache."""
+"""Frames convolved at a time: this many fit into a processor's cache."""
 
 
 def filter_bank() -> NDArray[np.float32]:
-    """Triangular filters, 24 an octave, each summing to one, float32 ``[705, 136]``.
+    """Triangular filters, 24 per octave, each summing to one, float32 ``[705, 136]``.
 
     The checkpoints were trained with bin frequencies spaced 22050/1410 Hz although the FFT has 1411
     points; the bank keeps that.
@@ -74,7 +74,7 @@ class BeatFrontEnd(nn.Module):
 
         Returns:
             float32 ``[B, ⌈T / 441⌉, 272]``: 136 bands of log10(1 + magnitude), then their
-            half-wave-rectified difference to the frame before (0 in the first). Silence gives
+            half-wave-rectified difference from the previous frame (0 in the first). Silence gives
             zeros.
         """
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
@@ -122,7 +122,7 @@ class BeatEnsemble(nn.Module):
         """Build from the published checkpoints' tensors, named ``1.<name>``, ``2.<name>``, ….
 
         Raises:
-            RuntimeError: A checkpoint has missing, surplus or misshapen tensors.
+            RuntimeError: A checkpoint has missing, extra or misshapen tensors.
         """
         numbers = sorted({name.partition(".")[0] for name in tensors})
         ensemble = cls(len(numbers))
@@ -134,7 +134,7 @@ class BeatEnsemble(nn.Module):
         return ensemble.eval()
 
     def forward(self, waveform: Tensor) -> Tensor:
-        """Return the probability of beat and of downbeat in every frame.
+        """Return the probabilities of a beat and a downbeat in every frame.
 
         The networks are causal: a frame depends on the past, and on 32 ms ahead through its FFT.
 
@@ -155,7 +155,7 @@ class BeatEnsemble(nn.Module):
         b, n, d = features.shape
         weight = torch.cat([network.conv1.weight for network in self.networks])
         bias = torch.cat([n.conv1.bias for n in self.networks if n.conv1.bias is not None])
-        # Rectifying after the pooling gives the same and touches half as much.
+        # Rectifying after the pooling gives the same result on half as many values.
         pooled = torch.cat(
             [
                 nn.functional.max_pool1d(nn.functional.conv1d(rows, weight, bias), 2).relu()

@@ -16,11 +16,11 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 FRAME_RATE = 100
-"""Activation frames a second that the decoder is used to."""
+"""Activation frames per second that the decoder expects by default."""
 
 _FLOOR = 1e-4
 _STRETCH_BLOCKS = 64
-"""Blocks whose evidence is computed at once: an hour's would take 250 MB."""
+"""Blocks whose evidence is computed at a time: that of an hour would take 250 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class BeatSpace:
         max_bpm: Fastest tempo.
         tempo_inertia: Weight of |ln(tempo ratio)| from beat to beat; 100 is Krebs et al.'s.
         beat_share: The first 1/16 of a beat period is "on the beat" (Böck et al.'s λ = 16).
-        frame_rate: Frames of the activation in a second. A period is a whole number of them.
+        frame_rate: Activation frames per second. A period is a whole number of frames.
     """
 
     min_bpm: float = 55.0
@@ -58,19 +58,19 @@ def upsample(activation: NDArray[np.float32], factor: int = 2) -> NDArray[np.flo
 
 
 class _Changes:
-    """Log-probabilities of a beat period given the one before: -λ |ln(ratio)|, normalised."""
+    """Log-probabilities of a beat period given the previous one: -λ |ln(ratio)|, normalised."""
 
     def __init__(self, space: BeatSpace) -> None:
         self._cost = space.tempo_inertia * np.log(space.periods)
         into = -np.abs(self._cost[:, None] - self._cost)
         self._leave = -np.log(np.exp(into).sum(axis=0))
-        # Written out for all columns of a block, which numpy adds in one loop.
+        # Repeated for all columns of a block, so that NumPy adds them in one loop.
         self._costs = np.repeat(self._cost[:, None], space.periods[0], axis=1)
         self._rise = self._leave[:, None] + self._costs
         self._fall = self._leave[:, None] - self._costs
 
     def best(self, arrivals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Score the best way into every period: ``[K, M]`` after a beat to before the next."""
+        """Score the best change into every period: ``[K, M]`` after a beat to before the next."""
         m = arrivals.shape[1]
         costs = self._costs[:, :m]
         shorter: NDArray[np.float64] = arrivals + self._rise[:, :m]
@@ -97,8 +97,8 @@ def decode_beats(
         space: Tempi and transition probabilities.
 
     Returns:
-        For every row the beats' frames, ascending; N = 0 gives none. Silence gives a grid too: what
-        a beat is worth is not decided here.
+        For every row the beats' frames, ascending; N = 0 gives none. Silence also gives a grid, as
+        beats are not judged here.
 
     References:
         Krebs, Böck & Widmer, "An efficient state-space model for joint tempo and meter tracking",
@@ -109,11 +109,11 @@ def decode_beats(
 
 
 def grid_likelihood(activation: NDArray[np.float32], space: BeatSpace) -> float:
-    """Log-likelihood of the best beats of a few tempi, per second of which anything is told.
+    """Log-likelihood of the best beats in a range of tempi, per second with any activation.
 
     Args:
         activation: float32 ``[N]``, N ≥ 1, as in `decode_beats`.
-        space: The tempi; of it the periods alone count.
+        space: Tempi and transition probabilities.
     """
     best = _forward(_Evidence(activation, space), space, len(activation))
     return float(best.max()) * space.frame_rate / max(1, int(np.count_nonzero(activation)))
@@ -131,9 +131,9 @@ def _decode_row(activation: NDArray[np.float32], space: BeatSpace) -> NDArray[np
 class _Evidence:
     """Log-likelihood of beat periods, in two parts: by where they begin and by where they end.
 
-    Before the start and behind the end lie as many frames without evidence as the longest period
-    has, so that a path may begin and end anywhere in a period. Frames of probability 0 are of a
-    pause, and no evidence either.
+    Before the start and after the end there are as many frames without evidence as the longest
+    period has, so that a path may begin and end anywhere in a period. Frames of probability 0
+    belong to a pause and are no evidence either.
     """
 
     def __init__(self, activation: NDArray[np.float32], space: BeatSpace) -> None:
@@ -144,7 +144,7 @@ class _Evidence:
         on = np.pad(np.log(p) * is_told, pad).cumsum()
         off = np.pad(np.log((1.0 - p) / (space.beat_share - 1)) * is_told, pad).cumsum()
         self.end = off
-        # So many frames are on the beat; from those behind it on, ``off`` is summed.
+        # This many frames are on the beat; ``off`` is summed from the frames after them.
         lengths = -(-space.periods // space.beat_share)
         lengths, self._length_of = np.unique(lengths, return_inverse=True)
         n = len(on) - longest
@@ -164,11 +164,11 @@ def _forward(
     """Run the recursion over frames of the padded activation.
 
     Args:
-        evidence: Of the activation.
+        evidence: The activation's evidence.
         space: The tempi.
         n: Frames of the activation.
         arrivals: ``[K, longest + N]``, to be filled with the score of the best path that closes
-            period k with a beat in that frame, against the block's best.
+            period k with a beat in that frame, relative to the block's best.
 
     Returns:
         ``[K, longest]``: score of the best path whose first beat at or after the end lies in that
@@ -178,7 +178,7 @@ def _forward(
     k, shortest, longest = len(periods), int(periods[0]), int(periods[-1])
     changes = _Changes(space)
     end, stretch = longest + n, _STRETCH_BLOCKS * shortest
-    # recent[k, i]: best score of a path with a beat at the i-th frame remembered, after which
+    # recent[k, i]: best score of a path with a beat at the i-th remembered frame, after which
     # period k begins. A path may begin anywhere before the track.
     recent = np.zeros((k, longest + stretch))
     recent[:, :longest] = evidence.begin(0, longest)
@@ -197,7 +197,7 @@ def _forward(
         if arrivals is not None:
             arrivals[:, first : first + count] = begun[:, :count] - begun[:, :count].max(axis=0)
         recent[:, :longest] = recent[:, count : count + longest].copy()
-    # Behind the end there are no beats to depart from.
+    # After the end there are no beats to depart from.
     recent[:, longest:] = -np.inf
     return np.asarray(begun[:, :longest] + evidence.end[end : end + longest])
 
@@ -216,5 +216,5 @@ def _backtrack(
         beats.append(at - longest)
         period = int((arrivals[:, at] + changes.into(period)).argmax())
     if at + -(-int(periods[period]) // space.beat_share) > longest:
-        beats.append(0)  # it begins just before the track, whose first frames are on it
+        beats.append(0)  # it begins just before the track, whose first frames are on that beat
     return np.array(beats[::-1], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Where in time the harmony changes: on beats more than elsewhere, and on downbeats most."""
+"""When the harmony changes: on beats more than elsewhere, and on downbeats most."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAST_SPREAD = 0.05
-"""Added to the spread of changes, so that drums without harmony do not count (theirs spreads by
-.01-.07, that of music by .1-.2)."""
+"""Added to the spread of changes, so that drums without harmony do not count (their spread is
+.01-.07, that of music .1-.2)."""
 
 
 def harmonic_change(
     chroma: NDArray[np.float32], times_s: NDArray[np.float64], beats_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """How much the harmony of each beat differs from that of the beat before.
+    """How much the harmony of each beat differs from that of the previous beat.
 
     Args:
         chroma: float32 ``[N, 12]``.
@@ -33,7 +33,7 @@ def harmonic_change(
 def chord_change(
     chords: NDArray[np.float64], times_s: NDArray[np.float64], beats_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """How probable it is that each beat has another chord than the beat before.
+    """How probable it is that each beat has a different chord from the previous beat.
 
     Args:
         chords: Probabilities, float64 ``[N, K]``.
@@ -54,10 +54,10 @@ def chord_novelty(
     Args:
         chords: Probabilities, float64 ``[N, K]``.
         times_s: Centres of their frames, ascending, ``[N]``.
-        at_s: Times ``[M]`` that are asked about.
+        at_s: Times ``[M]`` to evaluate.
 
     Returns:
-        float64 ``[M]``, 0 to 1; 0 everywhere where there is but one frame.
+        float64 ``[M]``, 0 to 1; 0 everywhere if there is only one frame.
     """
     if len(chords) < 2:
         return np.zeros(len(at_s))

@@ -1,8 +1,8 @@
 """afa's own beat network: beat, downbeat and tempo evidence from a temporal convolutional network.
 
 A frame of silence is the same to the network as a frame outside the track: its hidden states are
-zero in every layer. So a track may be cut anywhere, and windows that overlap by the receptive field
-give the frames of the whole.
+zero in every layer. So a track can be cut anywhere, and windows that overlap by the receptive field
+yield the frames of the whole.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from models.frontends import BandSums
 SAMPLE_RATE = 22_050
 HOP_LENGTH = 441
 FRAME_RATE = SAMPLE_RATE / HOP_LENGTH
-"""Frames a second (50)."""
+"""Frames per second (50)."""
 TEMPO_STRIDE = 50
-"""Frames that one row of tempo evidence stands for (a second)."""
+"""Frames that one row of tempo evidence covers (a second)."""
 TEMPI = 40.0 * 2.0 ** (np.arange(64) / 20)
-"""BPM of the tempo head's classes: 40 to 355, 20 an octave (3.5 % apart)."""
+"""BPM of the tempo head's classes: 40 to 355, 20 per octave (3.5 % apart)."""
 
 _WIN_LENGTH = 1411
 _HALF = _WIN_LENGTH // 2
@@ -31,29 +31,28 @@ _N_FFT = 2048
 _BANDS_PER_OCTAVE = 12
 _F_MIN_HZ, _N_EDGES = 27.5, 104
 _LEVEL_FRAMES = 512
-"""Frames that a track's level is taken from at most, evenly spread."""
+"""Maximum number of evenly spread frames from which a track's level is measured."""
 _LEVEL_QUANTILE = 0.9
 _LEVEL_REACH = 1e-3
 """Frames this far (60 dB) below a track's strongest do not count for its level."""
 _COMPRESSION = 10.0
 _SILENT = 1e-3
-"""A frame all of whose features are below this is silence: 74 dB under the track's level."""
+"""A frame with all features below this is silence: 74 dB under the track's level."""
 _FAINT = 4e-3
-"""In a frame all of whose features are below this (62 dB under the level, as dither is) no beat
-begins."""
+"""No beat begins in a frame with all features below this (62 dB under the level, like dither)."""
 _DYING_FRAMES = 5 * round(FRAME_RATE)
 _KERNEL = 5
 _BAND_KERNEL = 12
 _BAND_REACH = 2
 """Frames on either side that two 3-tap convolutions over the bands depend on."""
 _BLOCK_FRAMES = 500
-"""Frames convolved over the bands at once: this many stay in a processor's cache."""
+"""Frames convolved over the bands at a time: this many fit into a processor's cache."""
 
 
 def filter_bank() -> NDArray[np.float32]:
-    """Triangular filters from 40 Hz to 10 kHz, 12 an octave, each summing to one: ``[1025, 83]``.
+    """Triangular filters from 40 Hz to 10 kHz, 12 per octave, each summing to one: ``[1025, 83]``.
 
-    Where an octave has fewer bins than that, neighbouring filters fall together and count once.
+    If an octave has fewer bins than that, neighbouring filters coincide and count once.
     """
     edges = _F_MIN_HZ * 2.0 ** (np.arange(_N_EDGES) / _BANDS_PER_OCTAVE)
     corners = np.unique(np.round(edges * _N_FFT / SAMPLE_RATE).astype(np.int64))
@@ -72,7 +71,7 @@ N_BANDS = filter_bank().shape[1]
 
 
 class BeatFeatures(nn.Module):
-    """The network's input: a compressed band spectrogram at 50 frames a second.
+    """The network's input: a compressed band spectrogram at 50 frames per second.
 
     It does not depend on gain once a track has been divided by its `level`.
     """
@@ -82,7 +81,7 @@ class BeatFeatures(nn.Module):
         bank = torch.from_numpy(filter_bank())
         bank = bank[: int(bank.any(dim=1).nonzero().max()) + 1]
         window = torch.hann_window(_WIN_LENGTH, periodic=False, dtype=torch.float64).float()
-        # Zeros are cheaper behind the window than behind each frame.
+        # Zeros are cheaper after the window than after each frame.
         padded = functional.pad(window, (0, _N_FFT - _WIN_LENGTH))
         self._bands = BandSums(bank, padded, _N_FFT, power=1)
         self._mean = BandSums(bank.mean(dim=1, keepdim=True), window, _N_FFT, power=1)
@@ -108,15 +107,15 @@ class BeatFeatures(nn.Module):
         return torch.log1p(_COMPRESSION * bands).mul_(0.5)
 
     def level(self, waveform: Tensor) -> Tensor:
-        """Measure how strong a track is where it is strong.
+        """Measure the level of a track's strong passages.
 
         Args:
             waveform: float32 or float16 ``[B, T]`` at 22,050 Hz.
 
         Returns:
-            float32 ``[B]``: the 90th percentile of the mean over the bands, of the frames within
-            60 dB of the strongest, so that pauses between sounds change nothing; from 512 frames
-            at most; positive, 1e-6 for silence.
+            float32 ``[B]``: over the frames within 60 dB of the strongest, so that pauses between
+            sounds change nothing, the 90th percentile of the mean over the bands; from at most 512
+            frames; positive, 1e-6 for silence.
         """
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
         frames = _frames_around(waveform, HOP_LENGTH * -(-n_frames // _LEVEL_FRAMES))
@@ -126,17 +125,17 @@ class BeatFeatures(nn.Module):
         return level
 
     def _frames(self, waveform: Tensor) -> Tensor:
-        """View ``[B, T]`` as frames whose first 1,411 samples lie about the hops' starts."""
+        """View ``[B, T]`` as frames whose first 1,411 samples are centred on the hops' starts."""
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
         padded = functional.pad(waveform, (_HALF, _N_FFT))
         return padded.unfold(-1, _N_FFT, HOP_LENGTH)[:, :n_frames]
 
 
 def _frames_around(waveform: Tensor, step: int) -> Tensor:
-    """Copy the frames of ``[B, T]`` around every so many samples, without a copy of the rest."""
+    """Copy the frames of ``[B, T]`` around every ``step`` samples, without copying the rest."""
     n = waveform.shape[-1]
     n_frames = -(-n // step)
-    # Those from the first to before the last of these need no silence outside.
+    # Frames from ``first`` to before ``last`` need no silence outside the waveform.
     first, last = -(-_HALF // step), (n - _WIN_LENGTH + _HALF) // step + 1
     if first >= last:
         padded = functional.pad(waveform, (_HALF, _WIN_LENGTH))
@@ -152,15 +151,15 @@ def _frames_around(waveform: Tensor, step: int) -> Tensor:
 
 
 def is_heard(features: Tensor) -> Tensor:
-    """Tell sound from silence in features ``[B, N, 83]``: 1 and 0, ``[B, N]``."""
+    """Return 1 for sound and 0 for silence, ``[B, N]``, from features ``[B, N, 83]``."""
     return (features.amax(dim=-1) > _SILENT).to(features.dtype)
 
 
 def is_pause(features: Tensor) -> Tensor:
-    """Tell silence without beats from all else in features ``[B, N, 83]``: ``[B, N]``.
+    """Return which frames are silence without beats, ``[B, N]``, from features ``[B, N, 83]``.
 
-    Beats may go on for five seconds behind the last sound: a track's last one often dies away
-    before its end.
+    Beats may continue for five seconds after the last sound, which often dies away before the end
+    of the track.
     """
     heard = (features.amax(dim=-1) > _FAINT).to(features.dtype)
     followed = heard.flip(-1).cummax(dim=-1).values.flip(-1)
@@ -174,7 +173,7 @@ class BeatLogits(NamedTuple):
     Attributes:
         beat: Logits of a beat of any kind, ``[B, N]``.
         downbeat: Logits of a downbeat, ``[B, N]``.
-        tempo: Logits over `TEMPI`, one row a second, ``[B, ⌈N / 50⌉, 64]``.
+        tempo: Logits over `TEMPI`, one row per second, ``[B, ⌈N / 50⌉, 64]``.
     """
 
     beat: Tensor
@@ -195,14 +194,14 @@ class _Block(nn.Module):
         self.dropout = nn.Dropout2d(dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map ``[B, C, 1, N]`` to the next block's input and this block's say, both its like."""
+        """Map ``[B, C, 1, N]`` to the next block's input and this one's output, same shapes."""
         both = functional.elu(torch.cat([_convolved(x, self.near), _convolved(x, self.far)], dim=1))
         said = _convolved(self.dropout(both), self.mix)
         return _convolved(x, self.residual) + said, said
 
 
 def _convolved(x: Tensor, layer: nn.Conv1d) -> Tensor:
-    """Convolve ``[B, C, 1, N]`` over N: in one dimension channels cannot lie innermost."""
+    """Convolve ``[B, C, 1, N]`` over N; a 1-D convolution cannot have channels innermost."""
     padding, dilation = (0, int(layer.padding[0])), (1, layer.dilation[0])
     weight = layer.weight[:, :, None]
     return functional.conv2d(x, weight, layer.bias, padding=padding, dilation=dilation)
@@ -215,7 +214,7 @@ class BeatNetwork(nn.Module):
         channels: Width of the blocks.
         n_blocks: Dilations are 1, 2, …, 2^(n - 1) and twice that; the receptive field grows with
             the last: 8 blocks see 20 s to either side.
-        dropout: Probability, in training.
+        dropout: Dropout probability in training.
 
     References:
         Böck & Davies, "Deconstruct, analyse, reconstruct: how to improve tempo, beat, and downbeat
@@ -237,34 +236,34 @@ class BeatNetwork(nn.Module):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "BeatNetwork":
-        """Build a network with these weights; its size is read off them.
+        """Build a network with these weights, which determine its size.
 
         Raises:
-            RuntimeError: Tensors are missing, surplus or misshapen.
+            RuntimeError: Tensors are missing, extra or misshapen.
         """
         channels = len(tensors["project.bias"]) if "project.bias" in tensors else 32
         n_blocks = sum(name.endswith("near.bias") for name in tensors)
         network = cls(channels, n_blocks)
         network.load_state_dict(dict(tensors))
-        # Channels last makes the convolutions over the bands twice as fast on a processor.
+        # Channels last makes the convolutions over the bands twice as fast on a CPU.
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network.eval()
 
     @property
     def receptive_frames(self) -> int:
-        """Frames before and behind a frame that it depends on."""
+        """Frames before and after a frame that it depends on."""
         # Two 3-tap convolutions over the bands, and in every block the farther kernel.
         return 2 + 2 * (_KERNEL // 2) * ((1 << len(self.blocks)) - 1)
 
     def forward(self, features: Tensor) -> BeatLogits:
-        """Say where beats and downbeats are, and how fast they go.
+        """Estimate beats, downbeats and tempo.
 
         Args:
             features: float32 ``[B, N, 83]``, see `BeatFeatures`.
         """
         heard = is_heard(features)[:, None]
         x = self._bands(features, heard)[:, :, None]
-        if features.device.type == "cpu":  # where channels innermost take two thirds of the time
+        if features.device.type == "cpu":  # channels innermost take two thirds of the time there
             x = x.contiguous(memory_format=torch.channels_last)
         total = torch.zeros_like(x)
         for block in self.blocks:
@@ -291,7 +290,7 @@ class BeatNetwork(nn.Module):
         return torch.cat(blocks, dim=-1)
 
     def _bands_of_block(self, features: Tensor, heard: Tensor) -> Tensor:
-        # The exponential after the maximum gives the same as before it, on a third of the values.
+        # The exponential after the maximum gives the same result, on a third of the values.
         x = functional.elu(_largest_of_three(self.bands1(features[:, None])))
         x = functional.elu(_largest_of_three(self.bands2(self.dropout(x))))
         x = functional.elu(self.bands3(self.dropout(x) * heard[..., None]))
@@ -303,6 +302,6 @@ class BeatNetwork(nn.Module):
 def _largest_of_three(x: Tensor) -> Tensor:
     """Pool ``[B, C, N, F]`` to ``[B, C, N, F // 3]``."""
     if x.device.type != "cpu" or torch.is_grad_enabled():
-        return functional.max_pool2d(x, (1, 3))  # notes where it found them, too
+        return functional.max_pool2d(x, (1, 3))  # also records where it found them
     n = x.shape[-1] // 3 * 3
     return torch.maximum(torch.maximum(x[..., 0:n:3], x[..., 1:n:3]), x[..., 2:n:3])

@@ -1,4 +1,4 @@
-"""One tempo for a track: regression over its beats, and the activation's own periodicity."""
+"""A single tempo for a track: regression over its beats, and the activation's periodicity."""
 
 import re
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ SLOWEST, FASTEST = 40, 250
 RANGE_FORM = r"(?:[4-9]\d|1\d\d|2[0-4]\d|250)-(?:[4-9]\d|1\d\d|2[0-4]\d|250)"
 _WINDOW_BEATS = 12
 _SAME_TEMPO = 0.04
-"""Half-width of what counts as one tempo (MIREX tolerance)."""
+"""Half-width of the range that counts as one tempo (MIREX tolerance)."""
 _PREFERRED_BPM = 120.0
 _STEADY = 0.01
 _LEVEL_SPREAD = 0.6
 _BEATS_A_CHORD, _HARMONIC_SPREAD = 4.0, 0.9
 _FARTHEST = 5.0
-"""Squared deviations beyond which it no longer counts how seldom, or often, chords change."""
+"""Cap on squared deviations: rarer, or more frequent, chord changes make no difference."""
 _REACH = 1.6
-"""Classes between a tempo and the first one that no longer counts as its own."""
+"""Distance in classes from a tempo to the first that no longer counts as its own."""
 RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
-"""Metrical relations under which two tempi tell of the same pulse."""
+"""Metrical relations under which two tempi represent the same pulse."""
 
 
 @dataclass(frozen=True, slots=True)
 class TempoRange:
-    """Tempi between ``low`` and ``high`` BPM, both of them included."""
+    """Tempi from ``low`` to ``high`` BPM, both inclusive."""
 
     low: float
     high: float
@@ -36,10 +36,10 @@ class TempoRange:
 
     @classmethod
     def parse(cls, text: str) -> "TempoRange":
-        """Read a range that a person wrote.
+        """Parse a range that a person wrote.
 
         Raises:
-            ValueError: Not of the form, which the message tells, or the greater BPM comes first.
+            ValueError: It lacks the form that the message describes, or the higher BPM comes first.
         """
         if re.fullmatch(RANGE_FORM, text, re.ASCII) is None:
             raise ValueError(
@@ -53,7 +53,7 @@ class TempoRange:
 
 
 def local_tempi(beats_s: NDArray[np.float64], window: int = _WINDOW_BEATS) -> NDArray[np.float64]:
-    """Tempo around each beat: least-squares slope over the beats about it.
+    """Tempo around each beat: least-squares slope over the surrounding beats.
 
     Args:
         beats_s: Seconds, ascending, ``[beats]`` with at least two.
@@ -72,7 +72,7 @@ def local_tempi(beats_s: NDArray[np.float64], window: int = _WINDOW_BEATS) -> ND
 
 
 def dominant_tempo(beats_s: NDArray[np.float64]) -> float:
-    """Tempo that holds for most of the time, by regression over the beats that keep it.
+    """Tempo that holds most of the time, by regression over the beats that keep it.
 
     Args:
         beats_s: Seconds, ascending, ``[beats]``.
@@ -83,7 +83,7 @@ def dominant_tempo(beats_s: NDArray[np.float64]) -> float:
     if len(beats_s) < 3:
         return 0.0
     tempi = local_tempi(beats_s)
-    # Over a pause between beats the slope is no tempo.
+    # Across a pause between beats the slope is not a tempo.
     logs, durations = np.log(tempi), np.where(tempi < 0.9 * SLOWEST, 0.0, 60.0 / tempi)
     order = np.argsort(logs)
     ordered, cumulated = logs[order], np.concatenate([[0.0], durations[order].cumsum()])
@@ -91,7 +91,7 @@ def dominant_tempo(beats_s: NDArray[np.float64]) -> float:
     low, high = np.searchsorted(ordered, ordered - half), np.searchsorted(ordered, ordered + half)
     held = cumulated[high] - cumulated[low]
     centre = int(held.argmax())
-    # Inside the cluster the median is not moved by places where the grid changes its phase.
+    # Inside the cluster, places where the grid changes its phase do not move the median.
     middle = np.searchsorted(cumulated, (cumulated[low[centre]] + cumulated[high[centre]]) / 2)
     median = ordered[min(int(middle), len(ordered)) - 1]
     near = np.abs(logs - median) <= np.log1p(_STEADY)
@@ -120,7 +120,7 @@ def periodicity_tempo(
 
     Args:
         activation: float32 ``[N]``, probability of a beat.
-        frame_rate: Frames a second.
+        frame_rate: Frames per second.
         min_bpm: Slowest tempo considered.
         max_bpm: Fastest tempo considered.
 
@@ -145,7 +145,7 @@ def periodicity_tempo(
 def level_prior(
     tempo: NDArray[np.float64] | float, usual: float = _PREFERRED_BPM
 ) -> NDArray[np.float64]:
-    """Log-prior of metrical levels' tempi: normal over octaves about the usual one."""
+    """Log-prior of metrical levels' tempi: normal over octaves around the usual one."""
     return np.asarray(-0.5 * (np.log2(tempo / usual) / _LEVEL_SPREAD) ** 2)
 
 
@@ -156,7 +156,7 @@ def harmonic_prior(
 
     Args:
         tempo: BPM ``[…]``.
-        changes_per_second: Of chords; above 0.
+        changes_per_second: Chord changes; above 0.
     """
     beats_a_chord = np.asarray(tempo) / 60.0 / changes_per_second
     octaves = np.log2(beats_a_chord / _BEATS_A_CHORD)
@@ -174,8 +174,8 @@ def log_belief(
         tempi: BPM ``[…]``.
 
     Returns:
-        float64 ``[…]``: the logarithm of the probability of the classes about each tempo (a tempo
-        lies between two), not below that of a probability of 1e-4.
+        float64 ``[…]``: the logarithm of the probability of the classes around each tempo (a tempo
+        lies between two), at least that of a probability of 1e-4.
     """
     mean = logits.mean(axis=0, dtype=np.float64)
     posterior = np.exp(mean - mean.max())
@@ -186,5 +186,5 @@ def log_belief(
 
 
 def are_related(tempo: float, other: float, tolerance: float = 0.06) -> bool:
-    """Say whether two tempi agree, or agree at another metrical level."""
+    """Return whether two tempi agree, possibly at another metrical level."""
     return any(abs(tempo / (other * factor) - 1.0) < tolerance for factor in RELATED)

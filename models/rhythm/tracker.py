@@ -1,4 +1,4 @@
-"""afa's own beat tracker: the features and the mean of one or several beat networks."""
+"""afa's own beat tracker: features, and the mean of one or several beat networks."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ class BeatTracker(nn.Module):
         """Build from one network's tensors, or from several's, named ``1.<name>``, ``2.<name>``, ….
 
         Raises:
-            RuntimeError: Tensors are missing, surplus or misshapen.
+            RuntimeError: Tensors are missing, extra or misshapen.
         """
         states: dict[str, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
@@ -44,8 +44,8 @@ class BeatTracker(nn.Module):
 
     @property
     def receptive_frames(self) -> int:
-        """Frames before and behind a frame that it depends on."""
-        # A frame is 1,411 samples about its centre: it reaches over two hops to either side.
+        """Frames before and after a frame that it depends on."""
+        # A frame is 1,411 samples around its centre: it spans two hops to either side.
         return 2 + max(network.receptive_frames for network in self.networks)
 
     def level(self, waveform: Tensor) -> float:
@@ -57,11 +57,11 @@ class BeatTracker(nn.Module):
 
         Args:
             waveform: float32 ``[B, T]`` at 22,050 Hz, divided by the track's `level`; T is a whole
-                number of seconds. On a processor float16 will do, too.
+                number of seconds. On a CPU, float16 is accepted too.
 
         Returns:
-            ``activations``: float32 ``[B, T / 441, 2]``, 0 to 1, probability of a beat that is no
-            downbeat, and of a downbeat. ``tempo``: float32 ``[B, T / 22050, 64]``, logits over
+            ``activations``: float32 ``[B, T / 441, 2]``, 0 to 1, probability of a beat that is not
+            a downbeat, and of a downbeat. ``tempo``: float32 ``[B, T / 22050, 64]``, logits over
             `TEMPI`.
         """
         n_frames = waveform.shape[-1] // HOP_LENGTH
@@ -71,7 +71,7 @@ class BeatTracker(nn.Module):
         activations = torch.zeros(len(waveform), n_frames, 2)
         tempo = torch.zeros(len(waveform), n_frames // TEMPO_STRIDE, len(TEMPI))
         for i, row in enumerate(waveform):
-            # Silence behind the track changes nothing before it: it need not be computed.
+            # Silence after the track changes nothing before it, so it is not computed.
             n = _heard_frames(row, n_frames)
             beats, tempi = self.average(self.features(row[None, : n * HOP_LENGTH].float()))
             activations[i, :n], tempo[i, : n // TEMPO_STRIDE] = beats[0], tempi[0]
@@ -80,7 +80,7 @@ class BeatTracker(nn.Module):
     def average(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Average the networks' probabilities ``[B, N, 2]`` and tempo logits ``[B, M, 64]``.
 
-        No beat begins in a pause, where the networks only tell what is usual.
+        No beat begins in a pause, for which the networks only report what is usual.
         """
         said = [network(features) for network in self.networks]
         beat = torch.stack([logits.beat.sigmoid() for logits in said]).mean(0)
@@ -93,9 +93,9 @@ class BeatTracker(nn.Module):
 def _heard_frames(samples: Tensor, n_frames: int) -> int:
     """Frames of ``samples [T]`` up to the last sound, rounded up to whole multiples."""
     block = TRIM_FRAMES * HOP_LENGTH
-    sound = samples.numpy()  # whose any() is three times as fast
+    sound = samples.numpy()  # NumPy's any() is three times as fast
     n_blocks = -(-len(sound) // block)
     while n_blocks and not sound[(n_blocks - 1) * block : n_blocks * block].any():
         n_blocks -= 1
-    # The last sound is still in the frame centred behind it.
+    # The last sound is still in the frame centred after it.
     return min(n_frames, n_blocks * TRIM_FRAMES + TEMPO_STRIDE)
