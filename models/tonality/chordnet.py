@@ -1,4 +1,4 @@
-"""Chords and basses, five times a second, by a small equivariant network."""
+"""Chords and basses, five times a second, from a small equivariant network."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ FRAMES_TOGETHER = 2
 FRAME_SAMPLES = FRAMES_TOGETHER * HOP_LENGTH
 """Samples from a frame to the next, .186 s."""
 OVERHANG = WIN_LENGTH - HOP_LENGTH
-"""Samples that the last frame reaches over."""
+"""Samples by which the last frame exceeds its hop."""
 FRAME_CENTRE = (FRAME_SAMPLES + OVERHANG) // 2
 """Samples from a frame's start to its middle."""
 
@@ -26,13 +26,13 @@ N_BASSES = 13
 _DILATIONS = (1, 2, 4, 8)
 _LEVEL_FRAMES = 21
 _QUIETEST = 0.05
-"""Music whose peak is 1 has some 13."""
+"""Least level to divide by; music with a peak of 1 has some 13."""
 RECEPTIVE_FRAMES = _LEVEL_FRAMES // 2 + 3 + sum(_DILATIONS)
 """Frames on either side that a frame's answer depends on."""
 
 
 def levelled(bands: Tensor) -> Tensor:
-    """Divide ``[B, N, 180]`` by the mean of some four seconds around, the quietest aside."""
+    """Divide ``[B, N, 180]`` by the mean of some four seconds around, at least `_QUIETEST`."""
     means = bands.mean(-1)[:, None]
     around = functional.avg_pool1d(
         means, _LEVEL_FRAMES, 1, _LEVEL_FRAMES // 2, count_include_pad=False
@@ -75,7 +75,7 @@ class ChordNetwork(nn.Module):
         """Build from a checkpoint's tensors, for inference.
 
         Raises:
-            RuntimeError: Tensors are missing, surplus or misshapen.
+            RuntimeError: Tensors are missing, extra or misshapen.
         """
         network = cls()
         network.load_state_dict(dict(tensors))
@@ -83,13 +83,13 @@ class ChordNetwork(nn.Module):
         return network
 
     def logits(self, bands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Judge magnitudes ``[B, N, 180]``; see `ChordHead`."""
+        """Map magnitudes ``[B, N, 180]`` to logits; see `ChordHead`."""
         heard = self.trunk(compressed(levelled(bands)))
         chords, basses, sounding = self.head(heard)
         return chords, basses, sounding
 
     def forward(self, waveform: Tensor) -> Tensor:
-        """Judge float32 ``[B, T]`` at 22,050 Hz, in tune with 440 Hz, T ≥ 6,144.
+        """Find the chords in float32 ``[B, T]`` at 22,050 Hz, in tune with 440 Hz, T ≥ 6,144.
 
         Returns:
             Log-probabilities, float32 ``[B, N, 38]``, a frame every `FRAME_SAMPLES` samples: the

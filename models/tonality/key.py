@@ -19,13 +19,13 @@ _N_PEAKS = 60
 _N_HARMONICS = 4
 _HARMONIC_DECAY = 0.6
 _VOTE = float(1 << 22)
-"""What the strongest peak of a frame counts; all votes of a frame stay far below 2³¹."""
+"""Vote of a frame's strongest peak; the sum of a frame's votes stays far below 2³¹."""
 _FAINTEST = 1e-5 * WIN_LENGTH / 4
 """Magnitude of a sine at -100 dBFS: the dither of 16 bits is silence, not twelve notes."""
 _C0_HZ = 440.0 * 2.0 ** (-57 / 12)
 
 # Faraldo, Jordà, Herrera, "A multi-profile method for key estimation in EDM", AES Conference on
-# Semantic Audio, 2017 ("bgate"): tonic first. Modes and flat sevenths are at home in it.
+# Semantic Audio, 2017 ("bgate"): tonic first. It accommodates modes and flat sevenths.
 _MAJOR = (1.00, 0.00, 0.42, 0.00, 0.53, 0.37, 0.00, 0.77, 0.00, 0.38, 0.21, 0.30)
 _MINOR = (1.00, 0.00, 0.36, 0.39, 0.00, 0.38, 0.00, 0.74, 0.27, 0.00, 0.42, 0.23)
 _TEMPLATES = np.stack([np.roll(of_mode, n) for of_mode in (_MAJOR, _MINOR) for n in range(12)])
@@ -34,14 +34,14 @@ _TEMPLATES /= np.linalg.norm(_TEMPLATES, axis=1, keepdims=True)
 
 
 _EVIDENCE = 12.0
-"""Log-odds per unit of correlation: what makes the posterior of the profiles alone calibrated on
-real recordings (on rendered music 16 to 20 do)."""
+"""Log-odds per unit of correlation. This value calibrates the posterior of the profiles alone on
+real recordings (on rendered music, 16 to 20 would)."""
 _WITNESS_FLOOR = 0.001
 _BESIDE_WITNESSES = 8.0
-"""As `_EVIDENCE`, where there are witnesses."""
+"""Like `_EVIDENCE`, if there are witnesses."""
 _TOGETHER = 0.4
-"""Of all evidence where there are witnesses, since they hear the same as the profiles: what makes
-real recordings calibrated (rendered music: more than .45)."""
+"""Factor of all evidence if there are witnesses, since they overlap with the profiles. This value
+calibrates real recordings (rendered music: more than .45)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ UNKNOWN = Key(-1, -1, 0.0)
 
 
 class Hpcp(nn.Module):
-    """Harmonic pitch class profile of spectral peaks, ten bins a semitone."""
+    """Harmonic pitch class profile of spectral peaks, ten bins per semitone."""
 
     window: Tensor
 
@@ -79,13 +79,13 @@ class Hpcp(nn.Module):
         """Compute the profile of every whole frame.
 
         Each of the 60 strongest spectral peaks votes for the pitch classes whose first to fourth
-        harmonic it may be, less the higher the harmonic.
+        harmonic it may be, with less weight for higher harmonics.
 
         Args:
             waveform: float32 ``[B, T]`` at 22,050 Hz, T ≥ 4096.
 
         Returns:
-            float32 ``[B, 1 + ⌊(T - 4096) / 2048⌋, 120]`` from C upwards, 10 cents a bin, each
+            float32 ``[B, 1 + ⌊(T - 4096) / 2048⌋, 120]`` from C upwards, 10 cents per bin, each
             frame's largest value 1; silence gives zeros. See `fold`.
         """
         bins = slice(self._first - 1, self._last + 2)
@@ -98,11 +98,11 @@ class Hpcp(nn.Module):
         is_peak = (centre > left) & (centre >= right)
         strength, picks = (centre * is_peak).topk(_N_PEAKS, dim=-1, sorted=False)
         a, c = left.gather(-1, picks), right.gather(-1, picks)
-        # Where there are fewer peaks, the rest have no strength and no say.
+        # If there are fewer peaks, the rest have no strength and no weight.
         curve = (2.0 * strength - a - c).clamp_min(1e-12)
         places = picks + self._first + (0.5 * (c - a) / curve).clamp(-0.5, 0.5)
         pitch = 12.0 * torch.log2(places * (SAMPLE_RATE / WIN_LENGTH / _C0_HZ))
-        # Counted in whole numbers: a GPU adds in any order, and sums of floats would differ.
+        # Counted in integers: a GPU adds in any order, and sums of floats would differ.
         loudest = strength.amax(-1, keepdim=True)
         unit = _VOTE / loudest.clamp_min(1e-12)
         counts = torch.zeros(
@@ -121,11 +121,11 @@ class Hpcp(nn.Module):
 def fold(profile: NDArray[np.float32], tuning_cents: float = 0.0) -> NDArray[np.float32]:
     """Fold the bins of `Hpcp` to pitch classes.
 
-    A vote counts the less (cos²) the farther it lies from equal temperament.
+    The farther a vote lies from equal temperament, the less it counts (cos²).
 
     Args:
         profile: float32 ``[N, 120]``.
-        tuning_cents: Where the recording's pitch classes lie, see `models.tonality.tuning`.
+        tuning_cents: Offset of the recording's pitch classes, see `models.tonality.tuning`.
 
     Returns:
         Chroma, float32 ``[N, 12]`` from C, each frame's largest value 1; silence gives zeros.
@@ -133,7 +133,7 @@ def fold(profile: NDArray[np.float32], tuning_cents: float = 0.0) -> NDArray[np.
     at = np.arange(12 * BINS_PER_SEMITONE) / BINS_PER_SEMITONE - tuning_cents / 100.0
     distance = (at[:, None] - np.arange(12) + 6.0) % 12.0 - 6.0
     weights = np.where(np.abs(distance) < 0.5, np.cos(np.pi * distance) ** 2, 0.0)
-    # torch's threads are those that are asked for; numpy's would wait for more work at full speed.
+    # torch uses only the threads it is given; NumPy's would busy-wait for more work.
     chroma = (torch.from_numpy(profile) @ torch.from_numpy(weights).float()).numpy()
     largest = chroma.max(axis=1, keepdims=True, initial=0.0)
     return np.asarray(chroma / np.where(largest > 0.0, largest, 1.0), dtype=np.float32)
@@ -158,7 +158,7 @@ def profile_correlations(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
 def choose_key(
     correlations: NDArray[np.float64], witnesses: NDArray[np.float64] | None = None
 ) -> Key:
-    """Choose the likeliest of the 24 keys; the confidence is its posterior probability.
+    """Choose the likeliest of the 24 keys; its posterior probability is the confidence.
 
     Args:
         correlations: See `profile_correlations`.

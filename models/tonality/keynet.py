@@ -1,4 +1,4 @@
-"""Key probabilities from a spectrum in thirds of a semitone, by a small equivariant network."""
+"""Key probabilities from a spectrum in thirds of a semitone, from a small equivariant network."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
@@ -14,7 +14,7 @@ SAMPLE_RATE = 22_050
 WIN_LENGTH = 4096
 HOP_LENGTH = 2048
 FRAMES_TOGETHER = 4
-"""Frames of the transform whose mean is one frame of the network: 2.7 a second."""
+"""Frames of the transform whose mean is one frame of the network: 2.7 per second."""
 
 BANDS_PER_OCTAVE = 36
 N_OCTAVES = 5
@@ -24,7 +24,7 @@ _LOUDEST = 1000.0
 _CHANNELS = 10
 HIDDEN = 32
 _WIDE = 8
-"""Padding from which on oneDNN convolves six times as fast what is padded already."""
+"""Padding from which on oneDNN convolves already padded input six times as fast."""
 
 
 class KeyBands(nn.Module):
@@ -35,9 +35,9 @@ class KeyBands(nn.Module):
         self._together = frames_together
         hz = torch.arange(WIN_LENGTH // 2 + 1, dtype=torch.float64) * SAMPLE_RATE / WIN_LENGTH
         steps = torch.arange(-1, N_BANDS + 1, dtype=torch.float64)
-        # The first band lies under C, so that the middle one of three is in tune.
+        # The first band lies below C, so that the middle one of three is in tune.
         edges = _C2_HZ * 2.0 ** ((steps - 1) / BANDS_PER_OCTAVE)
-        # As wide as the main lobe at least.
+        # At least as wide as the main lobe.
         width = (edges[2:] - edges[1:-1]).clamp_min(SAMPLE_RATE / WIN_LENGTH)
         filters = (1.0 - (hz[:, None] - edges[1:-1]).abs() / width).clamp_min(0.0)
         filters = (filters / filters.sum(0)).float()
@@ -63,12 +63,12 @@ class KeyBands(nn.Module):
 
 
 def compressed(bands: Tensor) -> Tensor:
-    """Bring magnitudes to the scale that the network hears."""
+    """Bring magnitudes to the scale that the network takes."""
     return 0.5 * torch.log1p(10.0 * bands)
 
 
 def _around(x: Tensor) -> Tensor:
-    """Go once around the circle of ``[B, C, 12, N]``: what follows B is C."""
+    """Extend ``[B, C, 12, N]`` circularly, so that C follows B."""
     return torch.cat([x, x[:, :, :11]], dim=2)
 
 
@@ -82,7 +82,7 @@ def _stage(n_in: int, n_out: int, kernel: tuple[int, int], stride: int = 1) -> n
 
 
 class _Block(nn.Module):
-    """A residual block that hears all twelve pitch classes from each, and some time around."""
+    """A residual block in which each pitch class sees all twelve, and some time around."""
 
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Block(nn.Module):
         self.narrow = nn.Conv2d(2 * channels, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``[B, C, 12, N]`` to its like."""
+        """Map ``[B, C, 12, N]`` to the same shape."""
         y = self.norm(self._listen(_around(x)))
         mixed: Tensor = x + self.narrow(functional.gelu(self.widen(y)))
         return mixed
@@ -131,7 +131,7 @@ class KeyTrunk(nn.Module):
         self.blocks = nn.Sequential(*(_Block(HIDDEN, dilation) for dilation in dilations))
 
     def settle(self) -> None:
-        """Prepare for inference alone: fold the norms in, and lay the channels innermost."""
+        """Prepare for inference only: fold the norms in, and put the channels innermost."""
         for stage in (*self.spectral, self.fold):
             stage[0], stage[1] = fuse_conv_bn_eval(stage[0], stage[1]), nn.Identity()
         for block in cast("Iterable[_Block]", self.blocks):
@@ -168,7 +168,7 @@ class KeyHead(nn.Module):
 class KeyNetwork(nn.Module):
     """Bands, trunk and head (see `models/weights/afa-key-2.md`).
 
-    If music in the middle octaves moves by a semitone, its twelve answers stay the same, moved by
+    If music in the middle octaves moves by a semitone, its twelve outputs are the same, moved by
     one.
     """
 
@@ -183,7 +183,7 @@ class KeyNetwork(nn.Module):
         """Build from a checkpoint's tensors, for inference.
 
         Raises:
-            RuntimeError: Tensors are missing, surplus or misshapen.
+            RuntimeError: Tensors are missing, extra or misshapen.
         """
         network = cls()
         network.load_state_dict(dict(tensors))
@@ -191,7 +191,7 @@ class KeyNetwork(nn.Module):
         return network
 
     def forward(self, waveform: Tensor) -> Tensor:
-        """Judge the key of float32 ``[B, T]`` at 22,050 Hz, in tune with 440 Hz, T ≥ 18,432.
+        """Find the key of float32 ``[B, T]`` at 22,050 Hz, in tune with 440 Hz, T ≥ 18,432.
 
         Returns:
             Probabilities, float32 ``[B, 24]``: C major … B major, C minor … B minor.

@@ -1,4 +1,4 @@
-"""S-KEY: key probabilities from a variable-Q transform, by a small equivariant network."""
+"""S-KEY: key probabilities from a variable-Q transform, from a small equivariant network."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 SAMPLE_RATE = 22_050
 CROP_LENGTH = 15 * SAMPLE_RATE
-"""Samples that the network judges at once, as in training."""
+"""Samples that the network takes at a time, as in training."""
 
 _HOP_LENGTH = 512
 _N_OCTAVES = 9
@@ -20,17 +20,17 @@ _TOP_DB = 80.0
 _BLOCK = 64
 _N_FFT = 4096
 _VALUES = 1 << 18
-"""Between the layers of a block at once."""
+"""Values between the layers of a block at a time."""
 _STAGES = ((2, 7), (3, 7), (40, 7), (40, 7), (30, 7), (10, 5), (3, 5))
 """Channels and kernel size of every stage."""
 
 
 class Vqt(nn.Module):
-    """Variable-Q transform: nine octaves, each from a signal of half the rate of the one above.
+    """Variable-Q transform: nine octaves, each from a signal at half the rate of the one above.
 
     The low-pass filter before each halving runs as a product of blocks with a Toeplitz matrix,
-    which costs a twentieth of a one-channel convolution and gives the same result. On a CPU,
-    spectra take half of that.
+    which costs a twentieth of a one-channel convolution and gives the same result. On a CPU, using
+    spectra takes half of that.
     """
 
     kernels: Tensor
@@ -62,7 +62,7 @@ class Vqt(nn.Module):
             waveform: float32 ``[B, T]`` at 22,050 Hz, T ≥ 2¹⁴ and even enough for nine halvings.
 
         Returns:
-            Magnitudes, float32 ``[B, 99, N]`` from 27.5 Hz up, 12 an octave, one frame per 512
+            Magnitudes, float32 ``[B, 99, N]`` from 27.5 Hz up, 12 per octave, one frame per 512
             samples.
         """
         octaves, signal, hop = [], waveform, _HOP_LENGTH
@@ -91,20 +91,20 @@ class Vqt(nn.Module):
         return halved.flatten(1)[:, :n]
 
     def _halve_spectra(self, signal: Tensor, pad: int) -> Tensor:
-        """Halve by overlap-save, with zeros behind the signal up to a whole block."""
+        """Halve by overlap-save, with zeros after the signal up to a whole block."""
         hop = _N_FFT - self._n_taps
         n_blocks = -(-signal.shape[-1] // hop)
         behind = n_blocks * hop + self._n_taps - (pad + 1) - signal.shape[-1]
         blocks = functional.pad(signal, (pad + 1, behind)).unfold(-1, _N_FFT, hop)
         spectra = torch.fft.rfft(blocks).mul_(self.response)
-        # Without every second sample the upper half of the band lies on the lower, turned round.
+        # Dropping every second sample folds the upper half of the band onto the lower, mirrored.
         folded = spectra[..., : _N_FFT // 4 + 1] + spectra[..., _N_FFT // 4 :].flip(-1).conj()
         halved: Tensor = torch.fft.irfft(folded.mul_(0.5), _N_FFT // 2)
         return halved[..., self._n_taps // 2 :].flatten(1)
 
 
 def _mirrored(signal: Tensor, n: int) -> Tensor:
-    """Mirror ``[B, T]`` at both ends, n samples far, in a fifth of the time of torch's own."""
+    """Mirror n samples of ``[B, T]`` at both ends, in a fifth of the time of torch's own."""
     before, behind = signal[:, 1 : n + 1].flip(-1), signal[:, -n - 1 : -1].flip(-1)
     return torch.cat([before, signal, behind], dim=-1)
 
@@ -112,7 +112,7 @@ def _mirrored(signal: Tensor, n: int) -> Tensor:
 def _normalise(x: Tensor) -> Tensor:
     """Layer norm of ``[B, C, F, N]`` over everything but the batch, without learned scale."""
     points = x.permute(0, 2, 3, 1)
-    if points.is_contiguous():  # channels that lie innermost stay there
+    if points.is_contiguous():  # innermost channels stay innermost
         return functional.layer_norm(points, points.shape[1:]).permute(0, 3, 1, 2)
     return functional.layer_norm(x, x.shape[1:])
 
@@ -133,10 +133,10 @@ class Stage(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[B, C, F, N]`` to ``[B, C', F, N // 2]``."""
         x = functional.gelu(self.halve(_normalise(x)))
-        if x.device.type == "cpu":  # where channels innermost take four fifths of the time
+        if x.device.type == "cpu":  # channels innermost take four fifths of the time there
             x = x.contiguous(memory_format=torch.channels_last)
         y = _normalise(self.dwconv(x)).permute(0, 2, 3, 1)
-        if y.device.type == "cpu":  # so that what is between the layers stays in the caches
+        if y.device.type == "cpu":  # so that values between the layers fit into the caches
             points = torch.split(y.reshape(-1, y.shape[-1]), _VALUES // (4 * y.shape[-1]))
             y = torch.cat([self._of_points(some) for some in points]).view(y.shape)
         else:
@@ -177,7 +177,7 @@ class SKey(nn.Module):
 
         Raises:
             KeyError: A tensor of the transform is missing.
-            RuntimeError: The network has missing, surplus or misshapen tensors.
+            RuntimeError: The network has missing, extra or misshapen tensors.
         """
         split: dict[str, dict[str, Tensor]] = {"hcqt": {}, "chromanet": {}}
         for name, tensor in tensors.items():
@@ -196,12 +196,12 @@ class SKey(nn.Module):
         return model.eval()
 
     def forward(self, waveform: Tensor, shifts: int = 1) -> Tensor:
-        """Judge the key.
+        """Find the key.
 
         Args:
             waveform: float32 ``[B, T]`` at 22,050 Hz, peak of the whole track at 1; 15 s in
                 training.
-            shifts: Average over so many crops of the transform, up to 16, each a semitone higher.
+            shifts: Number of crops of the transform to average, up to 16, each a semitone higher.
 
         Returns:
             Probabilities, float32 ``[B, 24]``: C major … B major, C minor … B minor.

@@ -9,19 +9,19 @@ from models.frontends import magnitudes
 
 SAMPLE_RATE = 22_050
 WIN_LENGTH = 16_384
-"""1.35 Hz a bin: a tenth of a semitone at 230 Hz before interpolation."""
+"""1.35 Hz per bin: a tenth of a semitone at 230 Hz before interpolation."""
 
 _N_FRAMES = 64
 _N_PEAKS = 30
 _F_MIN_HZ, _F_MAX_HZ = 100.0, 2000.0
 _LEAST_AGREEMENT = 0.15
-"""Length of the mean vector under which there is no common tuning: noise and drums have .03-.1."""
+"""If the mean vector is shorter, there is no common tuning: noise and drums have .03-.1."""
 
 
 def frame_starts(n_samples: int) -> list[int]:
     """Spread the frames over a recording; the last one ends with it.
 
-    Integers, because float32 tells samples apart only up to 2^24 of them, which is 12.7 min.
+    Integers, because float32 distinguishes only up to 2^24 samples, which is 12.7 min.
 
     Args:
         n_samples: At least `WIN_LENGTH`.
@@ -35,14 +35,14 @@ def estimate_tuning(waveform: Tensor) -> float:
     """Find where the partials of a recording lie between the semitones of 440 Hz.
 
     The deviations of the strongest spectral peaks are averaged on a circle of one semitone, in
-    frames spread over the recording, of which each has the same say.
+    frames spread over the recording, which all have the same weight.
 
     Args:
         waveform: float32 or float16 ``[T]`` at 22,050 Hz.
 
     Returns:
-        Cents, above -50 and up to 50: positive is sharp. 0 where the peaks do not agree (noise,
-        drums, silence) and for what is shorter than 0.74 s.
+        Cents, above -50 and up to 50: positive is sharp. 0 if the peaks do not agree (noise, drums,
+        silence) and for anything shorter than 0.74 s.
     """
     n = waveform.shape[-1]
     if n < WIN_LENGTH:
