@@ -37,7 +37,7 @@ class _FramesFirst(nn.Module):
 class AstTrunk(ASTForAudioClassification):  # type: ignore[no-untyped-call]
     """The transformer without an attention mask.
 
-    transformers makes one when torch 2.11 compiles it, and any mask rules out flash attention.
+    transformers adds one when torch 2.11 compiles it, and any mask rules out flash attention.
     """
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,7 +55,7 @@ class AudioTransformer(nn.Module):
 
     Args:
         trunk: The transformer.
-        front_end: Maps windows ``[B, T]`` to features ``[B, N, F]``, N being the trunk's length.
+        front_end: Maps windows ``[B, T]`` to features ``[B, N, F]``, where N is the trunk's length.
         mean: Mean of the training features.
         std: Standard deviation of the training features; features are divided by twice this.
     """
@@ -91,7 +91,7 @@ def build_ast(card: ModelCard, model_dir: Path) -> AudioTransformer:
     """Load AST: 128 Kaldi bands, 1024 frames.
 
     Raises:
-        CheckpointError: Not in the cache, not what the card says, or incomplete.
+        CheckpointError: It is not in the cache, does not match the card, or is incomplete.
     """
     config = _config(card, model_dir)
     front_end = KaldiFbank(card.sample_rate, config.num_mel_bins)

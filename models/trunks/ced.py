@@ -25,7 +25,7 @@ _EPSILON = 1e-6
 
 
 class CedMel(nn.Module):
-    """CED's input: 64 HTK bands in decibels, 100 frames a second, floored 120 dB below the maximum.
+    """CED's input: 64 HTK bands in dB, 100 frames per second, floored 120 dB below the maximum.
 
     References:
         torchaudio MelSpectrogram(16000, n_fft=512, win_length=512, hop_length=160, n_mels=64,
@@ -145,7 +145,7 @@ def build_ced(card: ModelCard, model_dir: Path) -> Ced:
     """Load CED.
 
     Raises:
-        CheckpointError: Not in the cache, not what the card says, or not a CED network.
+        CheckpointError: It is not in the cache, does not match the card, or is not a CED network.
     """
     tensors = load_tensors(card, model_dir)
     try:

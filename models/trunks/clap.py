@@ -25,7 +25,7 @@ from models.frontends import PowerMel
 from models.precision import in_precision
 
 MOST_TOKENS = 77
-"""Tokens of a text; CLAP was trained on this many, and longer texts are cut."""
+"""Tokens in a text; CLAP was trained on this many, and longer texts are truncated."""
 
 
 class ClapMel(nn.Module):
@@ -44,8 +44,8 @@ class ClapMel(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         """Map ``[B, T]`` at 48 kHz to ``[B, 1, 1 + T // 480, 64]``; silence is -100.
 
-        Frames are centred on multiples of the hop and the ends mirrored, as in training; nothing
-        but the window itself is looked at.
+        Frames are centred on multiples of the hop and the ends mirrored, as in training; only the
+        window itself is used.
         """
         mirrored = functional.pad(windows[:, None], (512, 512), mode="reflect")[:, 0]
         decibels: Tensor = 10 * torch.log10(self.mel(mirrored).clamp_min(1e-10))
@@ -58,7 +58,7 @@ class Clap(nn.Module):
     Args:
         trunk: The audio tower with its projection.
         n_mels: Bands of the front-end.
-        is_joint: Whether its embedding is the projection, so that words can be compared with it.
+        is_joint: Whether its embedding is the projection, so that text can be compared with it.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ def build_clap(card: ModelCard, model_dir: Path) -> Clap:
     """Load the audio tower of an unfused CLAP checkpoint; the text tower stays on disk.
 
     Raises:
-        CheckpointError: Not in the cache, not what the card says, or incomplete.
+        CheckpointError: It is not in the cache, does not match the card, or is incomplete.
     """
     fields: dict[str, Any] = read_config(card, model_dir)
     audio = known_fields(fields.get("audio_config", fields), ClapAudioConfig)
@@ -112,7 +112,7 @@ class ClapText:
 
     Args:
         trunk: The text tower with its projection.
-        tokenizer: Turns words into the numbers that the tower was trained with.
+        tokenizer: Turns text into the token ids that the tower was trained with.
     """
 
     def __init__(self, trunk: ClapTextModelWithProjection, tokenizer: Tokenizer) -> None:
@@ -121,7 +121,7 @@ class ClapText:
         self._tokenizer.enable_truncation(MOST_TOKENS)
 
     def __call__(self, text: str) -> Tensor:
-        """Map words to float32 ``[P]``, in the space of `Clap`'s projection, with L2 norm 1."""
+        """Map text to float32 ``[P]``, in the space of `Clap`'s projection, with L2 norm 1."""
         tokens = torch.tensor([self._tokenizer.encode(text).ids])
         with torch.inference_mode():
             embeds = self._trunk(input_ids=tokens).text_embeds
@@ -132,7 +132,7 @@ def build_clap_text(card: ModelCard, model_dir: Path) -> ClapText:
     """Load the text tower of a CLAP checkpoint, on the CPU; the audio tower stays on disk.
 
     Raises:
-        CheckpointError: Not in the cache, not what the card says, or incomplete.
+        CheckpointError: It is not in the cache, does not match the card, or is incomplete.
     """
     text = known_fields(read_config(card, model_dir).get("text_config", {}), ClapTextConfig)
     trunk = load_pretrained(ClapTextModelWithProjection, ClapTextConfig(**text), card, model_dir)

@@ -18,7 +18,7 @@ _ALIGNED = 8
 class FeatureEncoder(nn.Module):
     """The strided convolutions of wav2vec 2.0 and HuBERT, with channels innermost throughout.
 
-    The first is computed as a product of frames of samples and its kernels; the others need no
+    The first is computed as a product of frames of samples with its kernels; the others need no
     change of layout before or after them.
 
     Args:
@@ -33,7 +33,7 @@ class FeatureEncoder(nn.Module):
         self.conv_layers = cast("nn.ModuleList", like.conv_layers)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Map ``[B, T]`` to ``[B, T', C]``, T' as many frames as all layers leave."""
+        """Map ``[B, T]`` to ``[B, T', C]``, where T' is the number of frames after all layers."""
         hidden = samples[:, None, None]
         for layer in self.conv_layers:
             conv = cast("nn.Conv1d", layer.conv)

@@ -22,7 +22,7 @@ from models.checkpoints.pretrained import known_fields, read_config
 from models.precision import in_precision
 from models.trunks.convolutions import FeatureEncoder, FourierConvolution
 
-# What would make the network another than HuBERT, and the value that switches it off.
+# Settings that would make the network differ from HuBERT, and the values that switch them off.
 _EXTENSIONS = {"feature_extractor_cqt": False, "attention_relax": -1, "deepnorm": False}
 
 # Weight norm's two tensors, lengths and directions, before and after torch's parametrizations.
@@ -46,7 +46,7 @@ class MertTrunk(HubertModel):  # type: ignore[no-untyped-call]
         positional.conv = FourierConvolution(cast("nn.Conv1d", positional.conv))
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Map float32 ``[B, T]`` to ``[B, D]``, the input of the first layer included."""
+        """Map float32 ``[B, T]`` to ``[B, D]``, including the input of the first layer."""
         encoder = self.encoder
         hidden = self.feature_projection(self.feature_extractor(samples))
         hidden = hidden + encoder.pos_conv_embed(hidden)
@@ -84,11 +84,11 @@ class Mert(nn.Module):
                 length: padding would leak through the group norm.
 
         Returns:
-            ``embedding``: float32 ``[B, D]``, the mean over time and over the layers, the input of
-            the first included. Silence gives the network's answer to silence.
+            ``embedding``: float32 ``[B, D]``, the mean over time and over the layers, including the
+            input of the first. Silence gives the network's answer to silence.
         """
         centred = windows - windows.mean(dim=-1, keepdim=True)
-        # As Wav2Vec2FeatureExtractor does, its small constant included.
+        # As Wav2Vec2FeatureExtractor does, including its small constant.
         scaled = centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-7).sqrt()
         with in_precision(scaled, self.precision):
             return {"embedding": self.trunk(scaled)}
@@ -98,8 +98,8 @@ def build_mert(card: ModelCard, model_dir: Path) -> Mert:
     """Load MERT.
 
     Raises:
-        CheckpointError: Not in the cache, not what the card says, incomplete, or a MERT with
-            extensions that HuBERT lacks.
+        CheckpointError: It is not in the cache, does not match the card, is incomplete, or is a
+            MERT with extensions that HuBERT lacks.
     """
     fields = read_config(card, model_dir)
     for name, off in _EXTENSIONS.items():
