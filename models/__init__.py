@@ -1,1 +1,1 @@
-"""What is computed: networks and signal processing on tensors."""
+"""The computations: networks and signal processing on tensors."""

@@ -1,4 +1,4 @@
-"""EfficientAT's mn04: the 527 sound classes of AudioSet, and an embedding, from ten seconds.
+"""EfficientAT's mn04: AudioSet's 527 sound classes, and an embedding, from ten seconds.
 
 A MobileNetV3 of width .4 over a mel spectrogram, built from the published weights with its batch
 norms folded into the convolutions. Only the weights are used; the code is afa's own.
@@ -25,7 +25,7 @@ _EPSILON = 1e-3
 
 
 class EfficientAtMel(nn.Module):
-    """EfficientAT's input: 128 log-mel bands of the pre-emphasised signal, 100 frames a second.
+    """EfficientAT's input: 128 log-mel bands of the pre-emphasised signal, 100 frames per second.
 
     References:
         ``models/preprocess.py`` of the repository fschmid56/EfficientAT, at evaluation.
@@ -52,7 +52,7 @@ class EfficientAtMel(nn.Module):
             float32 ``[B, 128, N]``, N = 1 + (T - 1) // 320; silence is (ln 1e-5 + 4.5) / 5 = -1.40.
         """
         emphasised = windows[:, 1:] - self.preemphasis * windows[:, :-1]
-        # Frames are centred in n_fft samples, which the signal's reflection fills at either end.
+        # Frames are centred in n_fft samples; at either end, the signal's reflection fills them.
         margin = self.n_fft // 2
         around = functional.pad(emphasised[:, None], (margin, margin), mode="reflect")[:, 0]
         rest = (self.n_fft - self.frame_length) // 2
@@ -63,7 +63,7 @@ class EfficientAtMel(nn.Module):
 
 
 class _Block(nn.Module):
-    """An inverted residual: widen, filter each channel, in some weigh the channels, narrow."""
+    """An inverted residual: widen, filter each channel, weigh the channels (in some), narrow."""
 
     def __init__(self, tensors: Mapping[str, Tensor], number: int, stride: int) -> None:
         super().__init__()
@@ -122,8 +122,8 @@ class EfficientAt(nn.Module):
 
         Returns:
             ``tags``: probabilities ``[B, 527]``, not exclusive. ``embedding``: ``[B, 384]``, the
-            mean over the image before the classifier. Silence gives the network's answer to
-            silence, which means nothing: gate before.
+            mean over the image before the classifier. The output for silence is meaningless: gate
+            before.
         """
         image = self.stem(self.mel(windows)[:, None])
         embedding = self.head(self.blocks(image)).mean(dim=(2, 3))

@@ -24,9 +24,9 @@ _HAS_FUSED = (
 class Convolution(nn.Conv2d):
     """A convolution with "same" padding, followed by its activation.
 
-    On an x86 processor both run as one pass of oneDNN with channels innermost, as torch's own
-    compiler does it: these networks spend most of their time reading and writing large images. Not
-    under autograd, nor in half precision.
+    On an x86 processor both run as one pass of oneDNN with channels innermost, as with torch's own
+    compiler: these networks spend most of their time reading and writing large images. This does
+    not apply under autograd or in half precision.
 
     Args:
         shape: Shape of the weight.
@@ -56,7 +56,7 @@ class Convolution(nn.Conv2d):
             return _ACTIVATIONS[self._activation](super().forward(image))
         image = image.contiguous(memory_format=torch.channels_last)
         geometry = self.padding, self.stride, self.dilation, self.groups
-        if self._packed is None:  # in the order that the processor reads it
+        if self._packed is None:  # in the order in which the processor reads it
             self._packed = torch.ops.aten.mkldnn_reorder_conv2d_weight(
                 self.weight.detach().to_mkldnn(), *geometry, image.shape
             )
@@ -87,11 +87,11 @@ def folded(
 
     Args:
         tensors: The checkpoint.
-        name: Of the pair of layers.
-        epsilon: What the norm adds to its variance.
-        stride: Of the convolution, both ways.
-        depthwise: Whether each channel has a filter of its own.
-        activation: What follows the norm.
+        name: Name of the pair of layers.
+        epsilon: Added by the norm to its variance.
+        stride: Stride of the convolution in both directions.
+        depthwise: Whether each channel has its own filter.
+        activation: The activation after the norm.
     """
     deviation = (tensors[name + ".1.running_var"] + epsilon).sqrt()
     scale = tensors[name + ".1.weight"] / deviation
@@ -105,7 +105,7 @@ def folded(
 
 
 def linear(tensors: Mapping[str, Tensor], name: str) -> nn.Linear:
-    """Build a dense layer from its weight and bias; a convolution of one point is one, too."""
+    """Build a dense layer from a weight and bias, possibly those of a one-point convolution."""
     n_out, n_in = tensors[name + ".weight"].shape[:2]
     layer = nn.Linear(n_in, n_out)
     weight, bias = tensors[name + ".weight"].view(n_out, n_in), tensors[name + ".bias"]
@@ -114,5 +114,5 @@ def linear(tensors: Mapping[str, Tensor], name: str) -> nn.Linear:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with ``prefix``, without it."""
+    """Return the tensors whose names begin with ``prefix``, with that removed."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

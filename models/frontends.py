@@ -1,4 +1,4 @@
-"""From windows of samples to the features a network was trained on, batched, on the device.
+"""From windows of samples to the features that a network was trained on, batched, on the device.
 
 Every front-end is a module without learnt weights whose constants are buffers, so that it moves
 with its network. None of them pads: a window's frames depend on nothing outside the window, and the
@@ -19,14 +19,14 @@ KALDI_LOG_FLOOR = 1.1920928955078125e-07
 
 _BANDS_TOGETHER = 20
 _BLOCK_FRAMES = 128
-"""Frames transformed at once: this many stay in a processor's cache."""
+"""Frames transformed at a time: this many fit into a processor's cache."""
 _BLOCK_FRAMES_GPU = 2048
 
 
 class BandSums(nn.Module):
     """Spectra of frames, summed over bands.
 
-    A CPU sums a few bands at a time, over their own bins only.
+    A CPU sums a few bands at a time, only over their own bins.
 
     Args:
         weights: float32 ``[F, D]``, F ≤ ``n_fft`` // 2 + 1: weight of each bin in each band.
@@ -69,13 +69,13 @@ class BandSums(nn.Module):
 
 
 def blocks_of(frames: Tensor) -> tuple[Tensor, ...]:
-    """Part frames ``[B, N, L]`` into those that are transformed at once."""
+    """Split frames ``[B, N, L]`` into blocks to transform one at a time."""
     size = _BLOCK_FRAMES if frames.device.type == "cpu" else _BLOCK_FRAMES_GPU
     return torch.split(frames, size, dim=1)
 
 
 def magnitudes(spectrum: Tensor) -> Tensor:
-    """Return the magnitudes of complex64 ``[…]``, not by torch's `abs`, which takes long."""
+    """Return the magnitudes of complex64 ``[…]``, faster than torch's `abs`."""
     if spectrum.device.type == "cpu":
         return torch.from_numpy(np.abs(spectrum.numpy()))
     return spectrum.real.square().add_(spectrum.imag.square()).sqrt_()
@@ -132,9 +132,9 @@ class PowerMel(nn.Module):
 
 
 class MusicnnMel(nn.Module):
-    """musicnn's input: 96 log-compressed mel bands at 62.5 frames a second.
+    """musicnn's input: 96 log-compressed mel bands at 62.5 frames per second.
 
-    The compression is in float32; in the float16 of the published recipe loud input overflows.
+    The compression is in float32; in the published recipe's float16, loud input overflows.
 
     References:
         Pons et al., End-to-end learning for music audio tagging at scale (ISMIR 2018); musicnn
@@ -247,7 +247,7 @@ def _slaney_mel(frequency: float) -> float:
 def htk_bands(
     sample_rate: int, n_fft: int, n_mels: int, f_min: float = 0.0, f_max: float = 0.0
 ) -> NDArray[np.float32]:
-    """Build triangular mel bands of unit height on the HTK scale, triangles straight in hertz.
+    """Build triangular mel bands of unit height on the HTK scale, with triangles linear in hertz.
 
     Arguments and result as in `slaney_bands`.
 
@@ -268,7 +268,7 @@ def _htk_mel(frequency: NDArray[np.float64]) -> NDArray[np.float64]:
 def kaldi_bands(
     sample_rate: int, n_fft: int, n_mels: int, f_min: float = 20.0, f_max: float = 0.0
 ) -> NDArray[np.float32]:
-    """Build triangular mel bands of unit height, triangles straight in mels, as in Kaldi.
+    """Build triangular mel bands of unit height, with triangles linear in mels, as in Kaldi.
 
     Arguments as in `slaney_bands`.
 

@@ -34,8 +34,8 @@ def build_installed(card: ModelCard, model_dir: Path) -> nn.Module:
     ``config.json`` (empty if its card names none).
 
     Raises:
-        CheckpointError: The checkpoint is not in the cache, or not what the card says.
-        CardError: The class cannot be imported, or does not take this checkpoint.
+        CheckpointError: The checkpoint is not in the cache, or does not match the card.
+        CardError: The class cannot be imported, or does not accept this checkpoint.
     """
     tensors = {} if card.format == "none" else load_tensors(card, model_dir)
     config: dict[str, Any] = {}

@@ -1,6 +1,6 @@
 """Programme loudness, loudness range and true peak.
 
-Everything rests on the mean squares of the K-weighted signal in steps of 100 ms: they can be
+Everything is based on the mean squares of the K-weighted signal in steps of 100 ms, which can be
 computed in windows, on any device, and joined without a seam. Gates and percentiles work on that
 short series.
 """
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 SILENCE_LUFS = -70.0
-"""The absolute gate (BS.1770-4 §2.8); also what silence measures."""
+"""The absolute gate (BS.1770-4 §2.8); also the loudness of silence."""
 SILENCE_DBTP = -120.0
-"""The true peak given for digital silence."""
+"""The true peak of digital silence."""
 STEP_S = 0.1
 """Gating blocks are 400 ms with 75 % overlap, so 100 ms apart (BS.1770-4 §2.7)."""
 RESPONSE_S = 0.07
@@ -23,9 +23,9 @@ RESPONSE_S = 0.07
 _OFFSET = -0.691
 _CHANNEL_GAINS = (1.0, 1.0, 1.0, 1.41, 1.41)  # L, R, C, Ls, Rs: BS.1770-4 table 3.
 _BLOCK_SAMPLES = 1 << 18
-"""Samples filtered at once: this many stay in a processor's cache; more costs page faults."""
+"""Samples filtered at a time: this many fit into a processor's cache; more cost page faults."""
 _BLOCK_SAMPLES_GPU = 1 << 24
-"""Whose launches take longer than a processor's block."""
+"""More on a GPU, whose launches take longer than a processor's block."""
 _GATING_STEPS = 4
 _SHORT_TERM_STEPS = 30
 
@@ -35,7 +35,7 @@ _HALF_TAPS = 16
 _CELL = 64
 _LOUDEST_CELLS = 64
 _HALFWAY = (0.610, -0.143, 0.039, -0.006)
-"""Of the samples one half, three halves … away on either side: that interpolation, cut short."""
+"""Weights of the samples one half, three halves … away on either side: a shorter interpolation."""
 
 
 class ShapeError(ValueError):
@@ -166,7 +166,7 @@ def gated_loudness(energies: Tensor) -> Tensor:
     """Integrated loudness from `step_energies`.
 
     Args:
-        energies: float ``[B, N]``; N < 4 (under 400 ms) is taken as one block; N = 0 is silence.
+        energies: float ``[B, N]``; N < 4 (under 400 ms) counts as one block; N = 0 is silence.
 
     Returns:
         LUFS, float32 ``[B]``; silence gives -70.0.
@@ -264,7 +264,7 @@ def _loudest_in_cells(waveform: Tensor) -> Tensor:
             halfway.add_(part[..., reach + i :][..., :n], alpha=weight)
         for values in (part[..., reach - 1 :][..., :n], halfway):
             cells = values.reshape(*values.shape[:-1], -1, _CELL)
-            # Highest and lowest, not their magnitudes' highest: those would be another copy.
+            # Highest and lowest instead of the largest magnitude, which would need a copy.
             found.append(torch.maximum(cells.amax(-1), -cells.amin(-1)))
     on, between = torch.cat(found[::2], dim=-1), torch.cat(found[1::2], dim=-1)
     return torch.maximum(on, between)
@@ -273,9 +273,9 @@ def _loudest_in_cells(waveform: Tensor) -> Tensor:
 def peak(waveform: Tensor) -> Tensor:
     """Largest magnitude between and on the samples, linear.
 
-    Only the 64 loudest cells of 64 samples in each channel are interpolated. Which they are is told
-    by the values about half-way between samples too: in music that is limited or clipped, thousands
-    have samples at the ceiling.
+    Only the 64 loudest cells of 64 samples in each channel are interpolated. They are chosen by the
+    values about half-way between samples too: in limited or clipped music, thousands of cells have
+    samples at the ceiling.
 
     Args:
         waveform: float32 or float16 ``[B, C, T]``, full scale ±1.

@@ -19,12 +19,12 @@ from models.frontends import MusicnnMel
 _EPSILON = 1e-3  # tf.layers.batch_normalization's default
 
 _FADED = 1e-4
-"""A filter whose output can move by no more when its inputs, which lie within ±2, move by one."""
+"""A filter has faded if its output moves by no more when its inputs, within ±2, move by one."""
 
 _LARGE = 50
-"""Values of a kernel from which on a processor convolves by FFT."""
+"""Kernels with at least this many values are convolved by FFT on a CPU."""
 _FILTERS_TOGETHER = 8
-"""Whose spectra stay in a processor's cache."""
+"""Filters at a time, whose spectra fit into a processor's cache."""
 
 # fmt: off
 MSD_TAGS = (
@@ -54,15 +54,15 @@ class _ScaledMax(nn.Module):
     """A 2-D convolution, ReLU, batch norm and the maximum over frequency.
 
     ReLU is monotone and the norm is a scale and a shift per channel, so both can follow the maximum
-    (the minimum, where the scale is negative): they then touch one value per frame, not every band.
-    Filters whose scale is negative are stored negated, so that all take the maximum.
+    (or the minimum, if the scale is negative): they then touch one value per frame, not every band.
+    Filters with a negative scale are stored negated, so that all take the maximum.
 
-    Weight decay has faded most filters out in training: 497 of MSD's 561 are 0. Those
-    give constants, and are not computed.
+    In training, weight decay has faded most filters out: 497 of MSD's 561 are 0. Their outputs are
+    constant and not computed.
 
     Attributes:
         is_alive: Which of the filters are computed, ``[D]``, A of them.
-        constants: What each filter gives of nothing, ``[D]``.
+        constants: Output of each filter if it has faded, ``[D]``.
     """
 
     weight: Tensor
@@ -89,7 +89,7 @@ class _ScaledMax(nn.Module):
         self.register_buffer("scale", scale[:, None])
         self.register_buffer("shift", shift[:, None])
         length = kernel.shape[0]
-        # TensorFlow's "same" puts the odd sample of padding behind.
+        # TensorFlow's "same" puts the odd sample of padding at the end.
         self.padding = ((length - 1) // 2, length // 2) if same else (3, 3)
         self._spectra = torch.empty(0, 0, 0)  # of the kernels, for the latest length
 
@@ -103,10 +103,10 @@ class _ScaledMax(nn.Module):
         return functional.conv2d(functional.pad(mel, self.padding), self.weight).amax(dim=2)
 
     def _by_spectra(self, mel: Tensor) -> Tensor:
-        """Convolve by FFT, which on a processor takes half the time for kernels of many values.
+        """Convolve by FFT, which on a CPU takes half the time for kernels of many values.
 
-        Both ways round a circle: over time with as much silence as the kernel reaches over, over
-        the bands without, since of them only those are wanted that see the whole kernel.
+        Both dimensions are circular: time is padded with as much silence as the kernel spans; the
+        bands are not, since only those that see the whole kernel are wanted.
         """
         n_bands, n = mel.shape[2:]
         n_circle = _fast_length(n + max(self.padding))
@@ -135,7 +135,7 @@ class _ScaledMax(nn.Module):
 
 
 def _fast_length(n: int) -> int:
-    """Return the least length from ``n`` on with a fast transform: 2 or 3 times a power of two."""
+    """Return the least length ≥ ``n`` with a fast transform: 2 or 3 times a power of two."""
     power = 1 << (n - 1).bit_length()
     return min(size for size in (power * 3 // 4, power) if size >= n)
 
@@ -158,7 +158,7 @@ class _TimeConvolution(nn.Module):
         self.register_buffer("shift", shift[:, None])
 
     def join(self, are_constant: Tensor, constants: Tensor) -> None:
-        """Make one input of those that are constant: the last one, which is then 1."""
+        """Merge the constant inputs into one: the last, whose value is then 1."""
         together = (self.weight * (constants * are_constant)[:, None]).sum(dim=1, keepdim=True)
         self.weight = torch.cat([self.weight[:, ~are_constant], together], dim=1)
 
@@ -205,8 +205,7 @@ class Musicnn(nn.Module):
 
         Returns:
             ``tags``: probabilities ``[B, 50]``. ``embedding``: ``[B, 753]``, the mean over time of
-            the features before the classifier. Silence gives the network's answer to silence, which
-            means nothing: gate before.
+            the features before the classifier. The output for silence is meaningless: gate before.
         """
         pooled = self.pooled(self.mel(windows))
         # Maximum and mean alternate, as TensorFlow's flatten leaves them.
@@ -216,7 +215,7 @@ class Musicnn(nn.Module):
     def pooled(self, mel: Tensor) -> Tensor:
         """Map log-mel ``[B, 96, N]`` to 753 features' maximum and mean over time, ``[B, 753, 2]``.
 
-        A filter that gives a constant has no frames: they are known.
+        A constant filter's frames are known and not computed.
         """
         image = (mel * self.input_scale + self.input_shift)[:, None]
         front = torch.cat([layer(image) for layer in self.front], dim=1)
@@ -237,7 +236,7 @@ def _name(layer: str, number: int) -> str:
 
 
 def _norm(tensors: Mapping[str, Tensor], number: int) -> tuple[Tensor, Tensor]:
-    """Turn a batch norm into the scale and the shift that it is at inference."""
+    """Turn a batch norm into its scale and shift at inference."""
     name = _name("batch_normalization", number)
     deviation = (tensors[name + "/moving_variance"] + _EPSILON).sqrt()
     scale = tensors[name + "/gamma"] / deviation

@@ -13,7 +13,7 @@ def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
     """Build a checkpoint's network on the CPU, in float32.
 
     The classes are imported here: transformers costs a replica 200 MB, and the default checkpoints
-    need nothing of it.
+    do not need it.
 
     Args:
         card: Its ``network`` says which class runs it.
@@ -23,7 +23,7 @@ def build_network(card: ModelCard, model_dir: Path) -> nn.Module:
         A module that maps windows ``[B, window_length]`` to the card's named outputs ``[B, …]``.
 
     Raises:
-        CheckpointError: The checkpoint is not in the cache, or not what the card says.
+        CheckpointError: The checkpoint is not in the cache, or does not match the card.
         CardError: No class here runs this card.
     """
     match card.network:

@@ -1,4 +1,4 @@
-"""Half precision, and compilation, for the part of a network behind its front-end.
+"""Half precision, and compilation, for the part of a network after its front-end.
 
 The front-end stays in float32 and eager: it uses complex numbers and is a fraction of the work. A
 network has a ``precision`` if half precision changes it so little that the cosine of every row with
@@ -21,7 +21,7 @@ class HalvableNetwork(Protocol):
 
 @runtime_checkable
 class TransformerNetwork(HalvableNetwork, Protocol):
-    """A network whose trunk can be compiled as well."""
+    """A network whose trunk can also be compiled."""
 
     def compile_trunk(self, **options: Any) -> None:
         """Compile the trunk in place; ``options`` are torch.compile's."""
@@ -29,7 +29,7 @@ class TransformerNetwork(HalvableNetwork, Protocol):
 
 
 def in_precision(like: Tensor, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Return the context in which what follows the front-end runs.
+    """Return the context in which to run everything after the front-end.
 
     Under bfloat16, matrix products, convolutions and attention run in half precision while norms,
     softmax and the residual stream stay in float32.

@@ -1,4 +1,4 @@
-"""One vector from what several networks return for a track."""
+"""One vector from several networks' outputs for a track."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,10 @@ _LEAST = 1e-6
 
 
 def evidence_of(rows: Mapping[str, Tensor]) -> Tensor:
-    """Sum up a network's outputs for a track.
+    """Summarise a network's outputs for a track.
 
     Args:
-        rows: ``embedding [W, D]`` and ``tags [W, K]``, probabilities, of its windows.
+        rows: ``embedding [W, D]`` and ``tags [W, K]`` (probabilities) of its windows.
 
     Returns:
         float32 ``[D + K]``: the means of the embedding and of the tags' log-odds.
@@ -22,7 +22,7 @@ def evidence_of(rows: Mapping[str, Tensor]) -> Tensor:
 
 
 class Projection:
-    """Standardises the evidence of several networks, side by side, and projects it.
+    """Standardises the concatenated evidence of several networks, and projects it.
 
     Args:
         tensors: ``mean [N]``, ``scale [N]`` and ``matrix [768, N]``, where N counts the values of

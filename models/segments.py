@@ -1,4 +1,4 @@
-"""Short-time sound: onset strength, level and timbre, and where one sound gives way to the next."""
+"""Short-time sound: onset strength, level and timbre, and where one sound changes to the next."""
 
 import math
 
@@ -19,7 +19,7 @@ FLOOR_DB = -100.0
 _N_BANDS = 40
 _F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
 _REACH = 4
-"""Surroundings of a boundary: this many times the shortest section on either side."""
+"""The surroundings of a boundary are this many times the shortest section on either side."""
 
 
 def band_filters() -> NDArray[np.float32]:
@@ -31,21 +31,21 @@ def band_filters() -> NDArray[np.float32]:
     rise = (bins[:, None] - low) / (centre - low)
     fall = (high - bins[:, None]) / (high - centre)
     bank = np.maximum(np.minimum(rise, fall), 0.0)
-    # The lowest triangles are narrower than a bin: give those the nearest one.
+    # The lowest triangles are narrower than a bin: they get the nearest one.
     empty = bank.sum(axis=0) < 0.1
     bank[np.abs(bins[:, None] - centre).argmin(axis=0)[empty], np.flatnonzero(empty)] = 1.0
     return np.asarray(bank / bank.sum(axis=0), dtype=np.float32)
 
 
 class SoundFrames(nn.Module):
-    """Onset strength, level and timbre, 50 frames a second."""
+    """Onset strength, level and timbre, 50 frames per second."""
 
     cosines: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        # A column more than the bands: Hann's noise bandwidth is 1.5 bins, over which a sine's
-        # power is spread. A full-scale sine peaks at (sum of the window / 2)².
+        # One column more than the bands: a sine's power spreads over Hann's noise bandwidth of 1.5
+        # bins. A full-scale sine peaks at (sum of the window / 2)².
         columns = nn.functional.pad(torch.from_numpy(band_filters()), (0, 1), value=1.0 / 1.5)
         window = torch.hann_window(WIN_LENGTH) / (WIN_LENGTH / 4)
         self._bands = BandSums(columns, window, WIN_LENGTH, power=2)
@@ -62,9 +62,9 @@ class SoundFrames(nn.Module):
             waveform: float32 ``[B, T]`` at 22,050 Hz, full scale ±1.
 
         Returns:
-            float32 ``[B, ⌈T / 441⌉, 14]``: onset strength (mean rise over the bands against two
+            float32 ``[B, ⌈T / 441⌉, 14]``: onset strength (mean rise over the bands since two
             frames before, dB, 0 in the first two frames), level (dB re full-scale sine, floor
-            -100), then 12 cosine coefficients of the band levels (dB), the first their sum's.
+            -100), then 12 cosine coefficients of the band levels (dB), the first for their sum.
             Silence gives onset 0 and level -100.
         """
         n_frames = -(-waveform.shape[-1] // HOP_LENGTH)
@@ -84,10 +84,10 @@ def find_boundaries(
     """Cut a track into sounds at the peaks of its onset strength.
 
     Args:
-        onset: float ``[N]``, dB, 50 frames a second.
-        shortest: Least frames between two boundaries (80 ms).
-        longest: Most frames in a segment (3 s); longer ones are divided evenly.
-        threshold_db: How far a peak stands above the mean of half a second around it.
+        onset: float ``[N]``, dB, 50 frames per second.
+        shortest: Minimum frames between two boundaries (80 ms).
+        longest: Maximum frames in a segment (3 s); longer ones are divided evenly.
+        threshold_db: How far a peak must stand above the mean of half a second around it.
 
     Returns:
         Frames ``[S + 1]``, ascending from 0 to N.
@@ -117,21 +117,21 @@ def find_boundaries(
 def section_boundaries(
     features: NDArray[np.float64], half_width: int, shortest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Find where the sound changes for long.
+    """Find where the sound changes lastingly.
 
     The novelty of a frame is the distance between the mean features of the stretches before and
-    behind it. A boundary is a peak half a standard deviation above the mean of the novelty around
+    after it. A boundary is a peak half a standard deviation above the mean of the novelty around
     it, so that one great change (a silent bridge) does not hide the verses elsewhere.
 
     Args:
         features: float ``[N, D]``, comparable scales.
         half_width: Frames in each stretch.
-        shortest: Least frames in a section.
+        shortest: Minimum frames in a section.
 
     Returns:
         Frames ``[S + 1]``, ascending from 0 to N (a track without lasting change is one section),
-        and how sure the start of every section is, ``[S]``, 0 to 1: the share of a boundary's
-        novelty that is above what a boundary needs. The track's start is sure.
+        and the confidence of every section's start, ``[S]``, 0 to 1: the share of a boundary's
+        novelty above what a boundary needs. That of the track's start is 1.
     """
     n = len(features)
     if n < 2 * shortest:

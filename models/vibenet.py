@@ -40,7 +40,7 @@ class _Block(nn.Module):
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str, stride: int) -> None:
         super().__init__()
-        widens = f"{name}.block.3.0.weight" in tensors  # the first block of all does not
+        widens = f"{name}.block.3.0.weight" in tensors  # the very first block does not
         layers = [f"{name}.block.{n}" for n in range(4 if widens else 3)]
         self.widen = folded(tensors, layers[0], _EPSILON, activation="swish") if widens else None
         self.filter = folded(tensors, layers[-3], _EPSILON, stride, True, "swish")
@@ -102,12 +102,12 @@ class Vibenet(nn.Module):
         """Estimate attributes.
 
         Args:
-            windows: float32 ``[B, T]`` at 16 kHz, full scale ±1, at the loudness the pipeline
-                fixes; trained on whole clips of about 30 s, T ≥ 640.
+            windows: float32 ``[B, T]`` at 16 kHz, full scale ±1, at the pipeline's fixed loudness;
+                trained on whole clips of about 30 s, T ≥ 640.
 
         Returns:
-            ``attributes``: ``[B, 7]``, 0 to 1, in the order of `ATTRIBUTES`. Silence gives values
-            that mean nothing: gate before.
+            ``attributes``: ``[B, 7]``, 0 to 1, in the order of `ATTRIBUTES`. The output for silence
+            is meaningless: gate before.
         """
         mel = self.mel(windows)
         with in_precision(mel, self.precision):
