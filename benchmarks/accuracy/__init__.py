@@ -1,1 +1,1 @@
-"""Tempo, beats and key against annotations, beside other libraries."""
+"""Tempo, beats and key against annotations, compared with other libraries."""

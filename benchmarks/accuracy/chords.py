@@ -1,8 +1,8 @@
 """Chords against those of scores and, for recordings, against those of another network.
 
-The music is that of `benchmarks.accuracy.chord_pieces`. Figures are shares of the time at which
-mir_eval's comparisons agree, means over pieces, and, by the confidence that was stated, how much of
-the time the chord was right.
+The music is that of `benchmarks.accuracy.chord_pieces`. Figures are the shares of the time in which
+mir_eval's comparisons agree, averaged over pieces, and the share of the time with a right chord for
+each range of confidence.
 """
 
 import json
@@ -29,20 +29,20 @@ from pipelines.training.metrics import summarise
 
 NAME = "chords"
 RECORDINGS = "recording"
-"""The kind of what a network judged; whether it hears a bass or none is not held against afa."""
+"""The kind of pieces with chords from a network; their basses do not count against afa."""
 WITHOUT_BASS = {"majmin": "major, minor", "root": "root"}
 METRICS = {**WITHOUT_BASS, "majmin_inv": "with the bass"}
-"""mir_eval's comparison → what it is called here."""
+"""mir_eval's comparison → its name here."""
 CONFIDENCES = (0.0, 0.5, 0.7, 0.9, 1.0)
-"""Between each and the next it is counted what was right."""
+"""Edges of the ranges in which right chords are counted."""
 UNKNOWN = "X"
-"""A chord that is not known, in mir_eval's notation."""
+"""An unknown chord in mir_eval's notation."""
 Label = tuple[float, float, str]
-"""Seconds of beginning and end, and a chord in Harte's notation, or `UNKNOWN`."""
+"""Start and end in seconds, and a chord in Harte's notation, or `UNKNOWN`."""
 
 _QUICK_STRIDE = 5
 _SILENCE = Chord(0.0, 0.0, UNKNOWN_KEY, UNKNOWN_KEY, UNKNOWN_KEY, 1.0)
-"""What a track without sound is told to have."""
+"""The chord reported for a track without sound."""
 _RANGES = tuple(pairwise(CONFIDENCES))
 
 
@@ -126,7 +126,7 @@ def _analysed(paths: Sequence[Path], model_dir: Path) -> dict[str, Sequence[Chor
 def compare(
     truth: Sequence[Label], found: Sequence[Chord], metrics: Iterable[str] = METRICS
 ) -> dict[str, float]:
-    """Score a piece: metric → share of the time; a metric that nothing counts for is left out."""
+    """Score a piece: metric → share of the time; metrics to which nothing applies are left out."""
     import mir_eval.chord
 
     _, reference, estimate, lengths = _side_by_side(truth, found)
@@ -141,7 +141,7 @@ def compare(
 def _side_by_side(
     truth: Sequence[Label], found: Sequence[Chord]
 ) -> tuple[NDArray[np.int64], list[str], list[str], NDArray[np.float64]]:
-    """Cut both at all their edges: place in ``found``, both labels and length of each stretch."""
+    """Cut both at all edges; return each stretch's index in ``found``, both labels and length."""
     edges = np.unique([at for start, end, _ in truth for at in (start, end)])
     starts = np.array([chord.start_s for chord in found])
     edges = np.unique([*edges, *(at for at in starts if edges[0] < at < edges[-1])])
@@ -162,7 +162,7 @@ def right_by_confidence(
 ) -> list[tuple[float | None, float]]:
     """Return for each range of `CONFIDENCES` the share of the time that was right, and its seconds.
 
-    Right is the chord without its bass.
+    A chord is right regardless of its bass.
     """
     import mir_eval.chord
 

@@ -1,4 +1,4 @@
-"""Metres, and what makes bars hard, rendered on sounds that training never hears.
+"""Metres, and what makes bars hard, rendered on sounds that training does not use.
 
 `python -m benchmarks.accuracy.metres` fetches the sounds and renders into ``$AFA_EVAL_METRES``
 (default: ``afa-metres`` in ``~/.cache``): 40 s of each clip as ``<kind>_<number>.wav``, and
@@ -47,11 +47,11 @@ _FIRST_SEED = 50_000_000
 _INTRO_S, _INTRO_LEVEL = 10.0, 0.3
 _CUT_AT_S, _SPLICE = 18.0, 220
 _LEAST_RUBATO = 0.05
-"""Of the beats' lengths, standard deviation over mean."""
+"""Standard deviation of the beats' lengths over their mean."""
 
 _SIX = Style((150, 0.15), (6,), 4, (0.1, 0.0, 0.0), ("half",), ("root", "beat"),
              ("arp", "beat", "pad"), (CLOSED_HAT, RIDE))  # fmt: skip
-"""6/8 counted in six; in two it is the bands' ``six_eight``."""
+"""6/8 counted in six; counted in two, it is the bands' ``six_eight``."""
 
 
 def _in_metre(beats: int, *names: str) -> Callable[[Random], Piece]:
@@ -96,7 +96,7 @@ def _quiet_intro(rng: Random) -> Piece:
 
 
 def _with_feel(is_double: bool) -> Callable[[Random], Piece]:
-    """Let the drums go at half or at twice the speed of the rest from 15 s on."""
+    """Let the drums play at half or twice the speed of the rest from 15 s on."""
 
     def draw(rng: Random) -> Piece:
         piece = _in_metre(4, "rock", "pop", "ballad", "metal")(rng)
@@ -125,9 +125,9 @@ class Recipe:
 
     Attributes:
         draw: Invents a piece.
-        n_clips: So many.
-        is_from_start: The clip begins where the piece does; else anywhere.
-        needs_drums: Players without drums are refused.
+        n_clips: Number of clips.
+        is_from_start: Whether the clip begins where the piece does, instead of anywhere.
+        needs_drums: Whether performances without drums are refused.
     """
 
     draw: Callable[[Random], Piece]
@@ -155,7 +155,7 @@ RECIPES = {
 
 
 def build(folder: Path) -> dict[str, Any]:
-    """Render the clips into a folder; give their annotations."""
+    """Render the clips into a folder; return their annotations."""
     root = fetch_packages(PACKAGES, folder / "packages")
     instruments = Instruments(
         [root / FONT], [root / FONT], root / KITS, KIT_NAMES, has_synthesis=False
@@ -204,12 +204,12 @@ def _clip(
 
 
 def _first(recipe: Recipe, piece: Piece) -> float | None:
-    """Beat that a clip begins at: that of the first note, so that silence does not tell it."""
+    """Beat at which a clip begins: the first note's, so that silence does not reveal it."""
     return min(note.start for note in piece.notes) if recipe.is_from_start else None
 
 
 def is_fit(kind: str, recipe: Recipe, performance: Performance) -> bool:
-    """Say whether a performance has what its kind is about."""
+    """Return whether a performance has the property that defines its kind."""
     if recipe.needs_drums and all(note.channel != DRUMS for note in performance.notes):
         return False
     steps = np.diff(performance.beats)
@@ -226,7 +226,7 @@ def cut(
     events: Sequence[NDArray[np.float64]],
     gap: tuple[float, float],
 ) -> tuple[NDArray[np.float32], list[NDArray[np.float64]]]:
-    """Take a stretch out, in seconds, and move what comes behind it; 10 ms are cross-faded."""
+    """Cut out a stretch, in seconds, and close the gap with a 10 ms cross-fade."""
     first, last = (round(at * SAMPLE_RATE) for at in gap)
     fade = np.linspace(0.0, 1.0, _SPLICE, dtype=np.float32)
     seam = samples[first : first + _SPLICE] * (1 - fade) + samples[last : last + _SPLICE] * fade

@@ -1,7 +1,7 @@
 """Tempo of metronomes from 40 to 240 BPM, the first thing that a developer tries.
 
 Six sounds, without accents, in 3/4 and in 4/4. A tempo is right within 1 %; half and double are
-wrong, and `tempo_alternatives` should offer what is right then.
+wrong, and `tempo_alternatives` should then offer the right one.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ _SOFT = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is told of one metronome; tempi in BPM."""
+    """The result for one metronome; tempi in BPM."""
 
     tempo: int
     sound: str
@@ -53,12 +53,12 @@ class Heard:
 
     @property
     def is_right(self) -> bool:
-        """Whether the tempo is told."""
+        """Whether the reported tempo is right."""
         return _is(self.told, self.tempo)
 
     @property
     def is_offered(self) -> bool:
-        """Whether it is told or among the alternatives."""
+        """Whether the right tempo is reported or among the alternatives."""
         return any(_is(told, self.tempo) for told in (self.told, *self.alternatives))
 
 
@@ -67,7 +67,7 @@ def _is(told: float, tempo: float) -> bool:
 
 
 def run(options: Options) -> Result:
-    """Hear every metronome."""
+    """Analyse every metronome."""
     cards = choose_cards(parse_cards(load_table("models")))
     step = build(cards, Settings().resolved_model_dir(), torch.device("cpu"))
     clips = [(tempo, sound, metre) for tempo in TEMPI for sound in SOUNDS for metre in METRES]
@@ -86,7 +86,7 @@ def metronome(tempo: float, sound: str, metre: int, seconds: float) -> NDArray[n
         tempo: BPM.
         sound: One of `SOUNDS`.
         metre: One of `METRES`, or any other.
-        seconds: So long.
+        seconds: Length.
 
     Returns:
         float32 ``[T]`` at 44.1 kHz.
@@ -118,7 +118,7 @@ def _click(sound: str, *, is_accent: bool) -> NDArray[np.float64]:
 
 
 def summarise(found: Sequence[Heard]) -> Result:
-    """Count what is right at each tempo."""
+    """Count the right results at each tempo."""
     by_tempo = {tempo: [one for one in found if one.tempo == tempo] for tempo in TEMPI}
     by_tempo = {tempo: heard for tempo, heard in by_tempo.items() if heard}
     rows = [

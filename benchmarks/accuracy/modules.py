@@ -1,4 +1,4 @@
-"""Tracker modules as a development set: real samples and exact rows that training never hears.
+"""Tracker modules as a development set: real samples and exact rows that training does not use.
 
 `python -m benchmarks.accuracy.modules` fetches and plays them into ``$AFA_EVAL_MODULES`` (default:
 ``afa-modules`` in ``~/.cache``): 60 s of each as ``<track>.wav``, and ``annotations.json``.
@@ -32,11 +32,11 @@ PACKAGES = (
 KIND = "modules"
 LONGEST_S = 60.0
 _SKIPPED = 0.3
-"""Of what a module is longer than a clip: songs begin like no other part of them."""
+"""Share skipped of a module's length beyond a clip, as songs begin unlike any other part."""
 
 
 def build(folder: Path) -> dict[str, Any]:
-    """Play the modules into a folder; give their annotations."""
+    """Play the modules into a folder; return their annotations."""
     found: dict[str, Any] = {}
     for package in PACKAGES:
         root = fetch_packages([package], folder / "packages" / package)

@@ -1,7 +1,7 @@
 """Mood and embedding of 3 x 10 s, sought in the file, against those of the whole track.
 
 Measured on files of at least a minute and a half below ``$AFA_PARTIAL_AUDIO`` (default: the
-evaluation set's folder, which holds the unpacked music of its packages): the agreement of the
+evaluation set's folder, which has the unpacked music of its packages): the agreement of the
 results, and the processor time of decoding, front-ends and networks together. One thread.
 """
 
@@ -40,9 +40,9 @@ LONGEST_S = 900.0
 LIMITS = DecodeLimits(max_seconds=LONGEST_S)
 SUFFIXES = (".ogg", ".mp3", ".flac", ".m4a", ".opus")
 TOP = 5
-"""Tags that are compared."""
+"""Number of tags that are compared."""
 MOST_TRACKS, QUICK_TRACKS = 30, 4
-"""Spread over what is found."""
+"""Number of tracks, spread over those found."""
 LEAST_COSINE = 0.95
 MOST_TIME = 0.5
 
@@ -52,11 +52,11 @@ class Agreement:
     """One track, whole and in part.
 
     Attributes:
-        cosine: Of the embeddings.
+        cosine: Cosine of the embeddings.
         attributes: Mean absolute difference of the seven attributes, each 0 to 1.
         tag_scores: Mean absolute difference of the calibrated tag scores, 0 to 1.
         top_tags: Share of the `TOP` tags that both have.
-        time_ratio: Processor seconds of the part to those of the whole.
+        time_ratio: Ratio of processor seconds of the part to those of the whole.
     """
 
     track: str
@@ -69,13 +69,13 @@ class Agreement:
 
 
 def audio_dir() -> Path:
-    """Where the music lies."""
+    """Return the music's folder."""
     named = os.environ.get("AFA_PARTIAL_AUDIO") or os.environ.get("AFA_EVAL_AUDIO")
     return Path(named or "~/.cache/afa-evalset").expanduser()
 
 
 def find_tracks(folder: Path) -> list[Path]:
-    """Return the files that are long enough, each recording once."""
+    """Return the files that are long enough, without duplicate recordings."""
     found: dict[int, Path] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
@@ -143,7 +143,7 @@ def agreement(
 
 
 def timed(work: Callable[[], Analysis]) -> tuple[Analysis, float]:
-    """Run; give also the processor seconds of this process and of the decoder's children."""
+    """Run; also return the processor seconds of this process and of the decoder's children."""
     before_s = _processor_s()
     result = work()
     return result, _processor_s() - before_s
@@ -157,7 +157,7 @@ def _processor_s() -> float:
 
 
 def summarise(found: list[Agreement], options: Options) -> Result:
-    """Put the figures together."""
+    """Compile the figures."""
     names = ("cosine", "attributes", "tag_scores", "top_tags", "time_ratio")
     worst_first = {"cosine", "top_tags"}
     rows, values = [], {}

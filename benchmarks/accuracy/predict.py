@@ -1,6 +1,6 @@
 """Predict with afa, one file after the other on one thread.
 
-A process of its own, so that its processor time is that of decoding and analysis and nothing else.
+Runs as a separate process, so that its processor time is only that of decoding and analysis.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pipelines.training.metrics import PITCH_CLASSES
 
 
 def as_prediction(result: SpectralResult) -> dict[str, Any]:
-    """Return what is scored of a result."""
+    """Return the scored fields of a result."""
     known = result.key >= 0
     return {
         "tempo": result.tempo,
@@ -36,7 +36,7 @@ def as_prediction(result: SpectralResult) -> dict[str, Any]:
 
 
 def predict(step: SpectralStep, path: Path) -> tuple[dict[str, Any], float]:
-    """Analyse a file; give the prediction and the audio's seconds."""
+    """Analyse a file; return the prediction and the audio's seconds."""
     waveform = decode(path, DecodeLimits(max_seconds=3600))
     return as_prediction(run_local(step, waveform)), waveform.duration_s
 

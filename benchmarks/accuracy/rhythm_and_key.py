@@ -1,8 +1,8 @@
 """Tempo, beats, downbeats and key on an evaluation set, against other libraries on the same files.
 
-The set is a `Setting`'s; real recordings, songs with a game's charts, pieces of a generator,
-rendered music, tracker modules and the clips of single metres are told apart. Peers run in a Python
-of their own, and their predictions are cached.
+The set is a `Setting`'s; real recordings, songs with a game's charts, pieces from a generator,
+rendered music, tracker modules and clips of single metres are reported separately. Peers run in
+their own Python, and their predictions are cached.
 """
 
 import argparse
@@ -45,7 +45,7 @@ MOST_CPU_S = 0.60
 """Processor seconds per minute of audio, one thread."""
 
 _APART = {CHARTS, GENERATED, MODULES, METRES}
-"""Kinds that the figures of all tracks leave out, so that they mean what they did before."""
+"""Kinds left out of the figures over all tracks, so that these stay comparable with older ones."""
 _REAL = ("real", CHARTS)
 _QUICK_STRIDE = 8
 _SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
@@ -56,7 +56,7 @@ def run(options: Options, setting: Setting | None = None) -> Result:
 
     Args:
         options: ``is_quick`` takes every eighth clip.
-        setting: Where set, audio and peers are.
+        setting: Where the set, audio and peers are.
     """
     setting = setting or Setting()
     if not (setting.evalset / "annotations.json").is_file():
@@ -190,7 +190,7 @@ def _as_dicts(groups: Groups) -> dict[str, dict[str, Any]]:
 
 
 def _half_real(groups: Groups) -> dict[str, float]:
-    """Weigh real recordings as much as all other kinds together, where they have a truth."""
+    """Weigh real recordings as much as all other kinds together, if they are annotated."""
     figures = {}
     for metric in METRICS:
         real = [groups[kind][metric] for kind in _REAL if metric in groups.get(kind, {})]
@@ -209,7 +209,7 @@ def _half_real(groups: Groups) -> dict[str, float]:
 def _told_metres(
     truth: Mapping[str, Any], predictions: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, int]]:
-    """Count the beats in a bar that are told, by source, the commonest first."""
+    """Count the reported beats per bar by source, most common first."""
     told: dict[str, Counter[str]] = {}
     for name, track in truth.items():
         if "time_signature" in track:
@@ -240,7 +240,7 @@ def _predict(setting: Setting, files: list[Path]) -> dict[str, Any]:
 
 
 def _predict_peer(peer: str, setting: Setting, files: list[Path]) -> dict[str, Any]:
-    """Run a peer, or take what it predicted for the same files before."""
+    """Run a peer, or take its cached predictions for the same files."""
     stamp = "\n".join(f"{path.name} {path.stat().st_size}" for path in files)
     digest = hashlib.sha256(stamp.encode()).hexdigest()[:16]
     out = setting.cache / f"{peer}-{digest}.json"
@@ -280,7 +280,7 @@ def _draw(axes: "Axes", summary: Mapping[str, Mapping[str, Score]]) -> None:
 
 
 def as_markdown(values: Mapping[str, Any]) -> str:
-    """Write the figures of a result file as tables: all tracks, and afa's by kind and source."""
+    """Return a result file's figures as tables: all tracks, and afa's by kind and source."""
     head = "| " + " | ".join(("", *METRICS, "CPU s per minute")) + " |"
     lines = [head, "|" + " --- |" * (len(METRICS) + 2)]
     for name, metrics in values["all"].items():
