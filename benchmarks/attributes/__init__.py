@@ -1,1 +1,1 @@
-"""Attributes of sounds whose attributes nobody doubts."""
+"""Attributes of sounds whose attributes are beyond doubt."""

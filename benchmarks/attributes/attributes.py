@@ -36,8 +36,8 @@ EXPECTED: Mapping[str, Mapping[str, tuple[float, bool]]] = {
     "noise": {"speechiness": (0.33, False)},
     "silence": {"energy": (0.0, False)},
 }
-"""Kind → attribute → bound of its mean, and whether that is a lower one. .33 and .66 are the bounds
-that Spotify's documentation gives for speech."""
+"""Kind → attribute → bound on its mean, and whether that is a lower bound. .33 and .66 are the
+bounds for speech in Spotify's documentation."""
 _QUICK_WINDOWS = 4
 
 
@@ -75,7 +75,7 @@ def _without_music() -> tuple[Sound, ...]:
 
 
 def summarise(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Result:
-    """Compare the means with what is expected; ``found`` is kind → name → attributes."""
+    """Compare the means with the expected bounds; ``found`` is kind → name → attributes."""
     means = {
         kind: {name: statistics.fmean(v[name] for v in items.values()) for name in ATTRIBUTES}
         for kind, items in found.items()

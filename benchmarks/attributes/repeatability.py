@@ -1,8 +1,8 @@
 """How far the attributes of a track repeat in another part of it, and the fit of their confidence.
 
-``python -m benchmarks.attributes.repeatability FIT CHECK`` hears all audio below two folders (the
-first 90 s of tracks of a minute and more), fits `pipelines.analysis.tags.repeatability` on the
-first and prints how well what stands there holds on the second.
+``python -m benchmarks.attributes.repeatability FIT CHECK`` analyses all audio below two folders
+(the first 90 s of tracks of a minute or more), fits `pipelines.analysis.tags.repeatability` on the
+first and prints how well that module's current weights hold on the second.
 """
 
 import math
@@ -46,20 +46,20 @@ _OF_A_TRACK = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What was told of a track, and of another part of it; attributes are from 0 to 1."""
+    """The results for a track and for another part of it; attributes are from 0 to 1."""
 
     track: str
     told: MoodResult
     other: MoodResult
 
     def repeats(self, name: str) -> bool:
-        """Whether both have one value within `WITHIN` of 100."""
+        """Whether the two values are within `WITHIN` of 100."""
         one, other = (round(100 * float(getattr(mood, name))) for mood in (self.told, self.other))
         return abs(one - other) <= WITHIN
 
 
 def pairs_below(folder: Path, step: MoodAndEmbeddingStep) -> Iterator[Pair]:
-    """Hear every track below a folder in parts."""
+    """Analyse every track below a folder in parts."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
     for n, path in enumerate(files):
         try:
@@ -131,7 +131,7 @@ def _logistic(rows: Floats, hits: Floats, weights: Floats) -> Floats:
 
 
 def table(pairs: Sequence[Pair], name: str) -> list[tuple[float, float, float, int]]:
-    """Return bin, mean confidence, share that repeats and n of what is in `repeatability` now."""
+    """Return bin, mean confidence, share that repeats and n, with the current `repeatability`."""
     said = np.array([repeatability(pair.told)[name] for pair in pairs])
     hits = np.array([pair.repeats(name) for pair in pairs])
     bins = np.digitize(said, BINS[1:-1])

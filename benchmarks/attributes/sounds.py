@@ -1,8 +1,8 @@
-"""The sounds that attributes are checked on, of kinds whose attributes nobody doubts.
+"""The sounds that attributes are checked on, of kinds whose attributes are beyond doubt.
 
 ``python -m benchmarks.attributes.sounds`` fetches Debian packages (250 MB) and three Python
 archives into ``$AFA_ATTRIBUTES_AUDIO`` (default: ``afa-attributes`` in ``~/.cache``), unpacks them
-without installing anything, and renders piano pieces of our own with ``fluidsynth``, if that is
+without installing anything, and renders our own piano pieces with ``fluidsynth``, if it is
 installed.
 """
 
@@ -53,7 +53,7 @@ _SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """One item: what kind it is of, its name, and its audio."""
+    """One item: its kind, name and audio."""
 
     kind: str
     name: str
@@ -61,12 +61,12 @@ class Sound:
 
 
 def audio_dir() -> Path:
-    """Where the set lies."""
+    """Return the set's folder."""
     return Path(os.environ.get("AFA_ATTRIBUTES_AUDIO", "~/.cache/afa-attributes")).expanduser()
 
 
 def fetch() -> None:
-    """Download, unpack and render what is not there yet; needs ``apt-get``, no root.
+    """Download, unpack and render what is missing; needs ``apt-get``, but no root.
 
     Raises:
         OSError: A program is missing.
@@ -97,7 +97,7 @@ def fetch() -> None:
 
 
 class _made:  # noqa: N801  # reads as a word
-    """A folder that gets its name only when its content is whole."""
+    """A folder that gets its name only once its content is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._part = path, path.with_name(path.name + ".part")
@@ -119,7 +119,7 @@ def _run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = No
 
 
 def _synthesise(target: Path) -> None:
-    """Let espeak-ng read, and fluidsynth play the pieces."""
+    """Let espeak-ng read texts and fluidsynth play the pieces."""
     libraries = next((target / "libespeak-ng1").rglob("libespeak-ng.so.1")).parent
     others = [next((target / p).rglob("*.so.0")).parent for p in ("libpcaudio0", "libsonic0")]
     data = next((target / "espeak-ng-data").rglob("phontab")).parent.parent
@@ -143,7 +143,7 @@ def _synthesise(target: Path) -> None:
 
 
 def sounds() -> Iterator[Sound]:
-    """Yield every item that is there."""
+    """Yield every available item."""
     target = audio_dir()
     yield from _metal(target)
     for path in sorted(target.glob("piano_*.wav")):
@@ -199,7 +199,7 @@ def _read(path: Path) -> NDArray[np.float32]:
 
 
 def _prompts(paths: Iterator[Path]) -> Waveform:
-    """String a minute of the longer recordings together."""
+    """Join a minute of the longer recordings."""
     by_size = sorted(paths, key=lambda path: (-path.stat().st_size, path.name))[:60]
     random.Random(0).shuffle(by_size)  # noqa: S311  # no secret
     parts: list[NDArray[np.float32]] = []
