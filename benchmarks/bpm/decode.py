@@ -1,7 +1,7 @@
 """Seconds of audio decoded per core-second, walls and pipes included, against `ffmpeg -threads 1`.
 
-Both turn a file into 44.1 kHz float32 stereo in this process's memory; processor time of all
-processes that take part is counted.
+Both turn a file into 44.1 kHz float32 stereo in this process's memory; the processor time of all
+participating processes counts.
 """
 
 import os
@@ -123,7 +123,7 @@ def _ffmpegs(ffmpeg: str, source: Path) -> float:
 
 
 def _processor_s(work: Callable[[], None]) -> float:
-    """Processor seconds of this process and of the children it has waited for."""
+    """Processor seconds of this process and of the children that it has waited for."""
 
     def used_s() -> float:
         kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -137,7 +137,7 @@ def _processor_s(work: Callable[[], None]) -> float:
 
 
 def _spawner_s(pid: int) -> float:
-    """Processor seconds of the spawner and of the children it has reaped."""
+    """Processor seconds of the spawner and of the children that it has reaped."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 

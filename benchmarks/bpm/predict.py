@@ -1,6 +1,6 @@
 """Tempo by afa, or decoding alone, on one thread: ``python -m benchmarks.bpm.predict``.
 
-A process of its own, so that its processor time is that of the work and of nothing else.
+Runs as a separate process, so that its processor time is only that of the work.
 """
 
 import json
@@ -22,7 +22,7 @@ OWN, DECODE = "afa", "decode alone"
 
 
 def predictor(name: str, decoder: Decoder) -> Predictor:
-    """Return what the tempo route does with a file, or the first half of it."""
+    """Return the tempo route's work on a file, or only its decoding."""
     if name == DECODE:
         return lambda path: decoder.decode(Path(path), LIMITS).duration_s
     cards = choose_cards(parse_cards(load_table("models")))

@@ -1,8 +1,8 @@
 """Seconds of audio per core-second from file to tempo, with accuracy, against librosa and Essentia.
 
-One thread each, decoding included, on clips of the evaluation set whose tempo is certain
-(``$AFA_EVALSET``, ``$AFA_EVAL_AUDIO``); without it on click tracks made here. The limit is decoding
-alone. Essentia is added where ``$AFA_PEERS_PYTHON`` has it.
+One thread each, including decoding, on clips of the evaluation set whose tempo is certain
+(``$AFA_EVALSET``, ``$AFA_EVAL_AUDIO``); without the set, on click tracks made here. The limit is
+decoding alone. Essentia is added if ``$AFA_PEERS_PYTHON`` has it.
 """
 
 import json
@@ -42,7 +42,7 @@ _SINGLE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MK
 
 @dataclass(frozen=True, slots=True)
 class Clips:
-    """Audio whose tempo is known."""
+    """Audio with known tempi."""
 
     source: str
     tempos: dict[str, float]
@@ -64,7 +64,7 @@ def run(options: Options) -> Result:
 
 @contextmanager
 def clips(folder: Path, options: Options) -> Iterator[Clips]:
-    """Choose clips of the evaluation set, or make some."""
+    """Choose clips from the evaluation set, or make some."""
     wanted = QUICK_CLIPS if options.is_quick else N_CLIPS
     setting = Setting()
     annotations = setting.evalset / "annotations.json"
@@ -98,7 +98,7 @@ def clicks(path: Path, tempo: float) -> Path:
 
 
 def essentias() -> tuple[str, ...]:
-    """Return Essentia's methods if a Python that has it is named."""
+    """Return Essentia's methods if a Python with it is configured."""
     python = os.environ.get("AFA_PEERS_PYTHON")
     if not python:
         return ()
@@ -107,7 +107,7 @@ def essentias() -> tuple[str, ...]:
 
 
 def rate(who: str, on: Clips, out: Path, found: dict[str, dict[str, float]]) -> float:
-    """Run one contender over all clips; note its tempos, give audio seconds per core-second."""
+    """Run one contender over all clips; note its tempos, return audio seconds per core-second."""
     if who in (OWN, DECODE):
         command = [sys.executable, "-m", "benchmarks.bpm.predict"]
     else:
@@ -130,7 +130,7 @@ def summarise(
     on: Clips,
     options: Options,
 ) -> Result:
-    """Put the figures together."""
+    """Compile the figures."""
     rows: list[tuple[str, float, float, float, float]] = []
     values: dict[str, dict[str, float]] = {}
     for who, measured in rates.items():
