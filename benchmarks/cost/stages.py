@@ -1,7 +1,7 @@
 """Processor seconds of a whole analysis by stage, per minute of one-minute clips.
 
-One thread; walls and pipes of decoding included. The clips are made here, each in three formats.
-The targets are for WAV, as the development set has it, for which they were set.
+One thread, including the walls and pipes of decoding. The clips are made here, each in three
+formats. The targets are for WAV, like the development set, for which they were set.
 """
 
 import os
@@ -77,7 +77,7 @@ def make_clips(folder: Path, n: int) -> dict[str, list[Path]]:
 
 
 def stages(clips: Mapping[str, Sequence[Path]], steps: Mapping[str, Step[Any]]) -> dict[str, float]:
-    """Decode clips in every format and analyse them; give each stage's seconds for a minute."""
+    """Decode clips in every format and analyse them; return each stage's seconds per minute."""
     spent_s: dict[str, float] = {}
     tracks: list[Track] = []
     for container, files in clips.items():
@@ -90,7 +90,7 @@ def stages(clips: Mapping[str, Sequence[Path]], steps: Mapping[str, Step[Any]]) 
 
 
 def _decode(clips: Sequence[Path]) -> tuple[float, list[Track]]:
-    """Decode clips; tell how many seconds it takes."""
+    """Decode clips; return the seconds that it takes, and the tracks."""
     decoder = default_decoder()
     decoder.check_head(clips[0], DecodeLimits())  # starts the spawner
     spent_s = -_decoder_s(decoder.process_id)
@@ -101,7 +101,7 @@ def _decode(clips: Sequence[Path]) -> tuple[float, list[Track]]:
 
 
 def _run(step: Step[Any], track: Track, prefix: str, spent_s: dict[str, float]) -> None:
-    """Do what `pipelines.batching.steps.run_on` does, with an eye on the clock."""
+    """Do what `pipelines.batching.steps.run_on` does, and time it."""
     last_s = time.process_time()
 
     def lap(stage: str) -> None:
@@ -160,6 +160,6 @@ def _draw(axes: "Axes", medians: Mapping[str, float]) -> None:
 
 
 def _decoder_s(pid: int) -> float:
-    """Processor seconds of the decoder's spawner and of the children it has reaped."""
+    """Processor seconds of the decoder's spawner and of the children that it has reaped."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
