@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 NAME = "embedding"
 
 TRACKS, QUICK_TRACKS = 40, 2
-"""Of a package."""
+"""Tracks per package."""
 PROGRAMS, QUICK_PROGRAMS = 3, 1
-"""Of a family of instruments."""
+"""Programs per family of instruments."""
 WINDOWS = 5
-"""Of each network and sound."""
+"""Windows per network and sound."""
 LEAST_FOUND = 0.99
 COST_S = 60.0
 LABELS = ("found_all", "album_map", "album_nearest", "family_nearest", "kind_map", "kind_nearest")
@@ -57,17 +57,18 @@ LABELS = ("found_all", "album_map", "album_nearest", "family_nearest", "kind_map
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one embedding is worth.
+    """The quality of one embedding.
 
     Attributes:
-        found: Version of a track → share whose nearest neighbour among all plain tracks is itself.
+        found: Version of a track → share of tracks whose nearest neighbour among all unaltered
+            tracks is the track itself.
         found_all: The same over all versions.
         album_map: Mean average precision of a track as a query for its package.
-        album_nearest: Share whose nearest other track is of its package.
-        family_nearest: Share of rendered instruments whose nearest one of the other soundfont is of
-            its family.
+        album_nearest: Share of tracks whose nearest other track is from the same package.
+        family_nearest: Share of rendered instruments whose nearest one from the other soundfont is
+            of the same family.
         kind_map: Mean average precision of an everyday sound as a query for its kind.
-        kind_nearest: Share of everyday sounds whose nearest other one is of their kind.
+        kind_nearest: Share of everyday sounds whose nearest other one is of the same kind.
         dimension: Participation ratio of the variances.
         hubness: Skewness of how often a track is among the ten nearest of others.
     """
@@ -125,7 +126,7 @@ def measure(
 
 
 def costs(trunks: Sequence[Trunk]) -> dict[str, float]:
-    """Return each network's processor seconds for a minute of sound, front-end included."""
+    """Return each network's processor seconds for a minute of sound, including its front-end."""
     noise = 0.1 * np.random.default_rng(0).standard_normal((1, int(COST_S * SAMPLE_RATE)))
     step = EmbeddingStep("", trunks)
     prepared = step.prepare(Track.of(Waveform(noise.astype(np.float32), SAMPLE_RATE)))

@@ -1,6 +1,6 @@
-"""Everyday sounds, which every child knows: animals, tools, instruments and words.
+"""Everyday sounds that every child knows: animals, tools, instruments and words.
 
-The recordings that stamps of Tux Paint make, by their folders. Debian's package
+The recordings of Tux Paint's stamps, grouped by folder. Debian's package
 ``tuxpaint-stamps-default`` (161 MB; public domain and GPL) is fetched and unpacked, not installed.
 """
 
@@ -23,10 +23,10 @@ KINDS = {
 }
 """Kind → folder."""
 MOST = 40
-"""Of a kind; the number 7 is spoken in so many languages, and no other one is heard."""
+"""Maximum per kind; the number 7 is spoken in many languages, and is the only number used."""
 _STAMPS = Path("usr/share/tuxpaint/stamps")
 _DESCRIPTION = "_desc"
-"""In the names of files that speak what a stamp is."""
+"""In the names of files in which a voice says what a stamp shows."""
 _LIMITS = DecodeLimits(max_seconds=60.0, min_seconds=0.0)
 
 
@@ -34,7 +34,7 @@ def sounds() -> Iterator[tuple[str, Waveform]]:
     """Yield kind and sound of each recording.
 
     Raises:
-        PackageError: The package cannot be had.
+        PackageError: The package is unavailable.
     """
     stamps = fetch_packages([PACKAGE], audio_dir() / PACKAGE) / _STAMPS
     for kind, folder in KINDS.items():
@@ -46,6 +46,6 @@ def sounds() -> Iterator[tuple[str, Waveform]]:
 
 
 def files(folder: Path, pattern: str) -> list[Path]:
-    """Name the recordings below a folder, without those that only say what a stamp shows."""
+    """Return the recordings below a folder, without those that only say what a stamp shows."""
     found = sorted(path for path in folder.rglob(pattern) if _DESCRIPTION not in path.stem)
     return found[:MOST]

@@ -1,6 +1,6 @@
-"""What the networks say of the benchmark's sounds, kept in files beside the audio.
+"""The networks' outputs for the benchmark's sounds, kept in files next to the audio.
 
-So that another projection of the same networks is measured in seconds.
+With them, another projection of the same networks can be measured in seconds.
 """
 
 import hashlib
@@ -56,11 +56,11 @@ class HeardSounds:
 
 
 class Listener:
-    """Asks the networks once for every sound.
+    """Runs the networks once for every sound.
 
     Args:
         trunks: The networks.
-        card: Of the embedding that projects what they say.
+        card: Card of the embedding that projects their outputs.
     """
 
     def __init__(self, trunks: list[Trunk], card: ModelCard) -> None:
@@ -71,7 +71,7 @@ class Listener:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def tracks(self, most: int) -> HeardTracks:
-        """Hear ``most`` tracks of every package, plain and altered."""
+        """Analyse ``most`` tracks of every package, unaltered and altered."""
         rows: dict[str, list[Rows]] = {name: [] for name in VERSIONS}
         albums: list[str] = []
         for track in music.tracks():
@@ -83,7 +83,7 @@ class Listener:
         return HeardTracks(np.array(albums), vectors)
 
     def instruments(self, programs: int) -> HeardInstruments:
-        """Hear ``programs`` instruments of every family."""
+        """Analyse ``programs`` instruments of every family."""
         fonts, families, rows = [], [], []
         for n, (font, family, sound) in enumerate(instruments.sounds(programs)):
             name = f"instrument {programs} {n}"
@@ -94,7 +94,7 @@ class Listener:
         return HeardInstruments(np.array(fonts), np.array(families), self._vectors(rows))
 
     def everyday(self) -> HeardSounds:
-        """Hear everyday sounds."""
+        """Analyse everyday sounds."""
         kinds, rows = [], []
         for n, (kind, sound) in enumerate(everyday.sounds()):
             if self._hear(f"everyday {n}", sound):
@@ -103,7 +103,7 @@ class Listener:
         return HeardSounds(np.array(kinds), self._vectors(rows))
 
     def _is_heard(self, track: Track) -> bool:
-        """Hear all versions of a track; False where it is too short or long, or no music."""
+        """Analyse all versions of a track; False if it is too short or long, or not music."""
         if all(self._path(f"{track.key} {name}").exists() for name in VERSIONS):
             return True
         try:
@@ -119,7 +119,7 @@ class Listener:
         )
 
     def _hear(self, name: str, waveform: Waveform) -> bool:
-        """Keep the evidence of a sound; False of silence."""
+        """Save the evidence of a sound; False for silence."""
         path = self._path(name)
         if not path.exists():
             row = evidence(self._step, waveform)
@@ -133,7 +133,7 @@ class Listener:
         return self._folder / f"{hashlib.sha256((digests + name).encode()).hexdigest()[:24]}.npy"
 
     def _vectors(self, rows: list[Rows]) -> dict[str, Vectors]:
-        """Return every contender's vectors of what was heard."""
+        """Return every contender's vectors for the analysed sounds."""
         stacked = np.stack(rows)
         contenders, start = {}, 0
         for part in self._card.parts:

@@ -1,6 +1,6 @@
-"""Rendered instruments: one tune on every General MIDI program, by two soundfonts.
+"""Rendered instruments: one tune on every General MIDI program, with two soundfonts.
 
-Whoever looks for an instrument with one font's sound among the other font's should find its family.
+A search with one font's sound among the other font's instruments should find the same family.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ FAMILIES = (
     *("piano", "chromatic percussion", "organ", "guitar", "bass", "strings", "ensemble", "brass"),
     *("reed", "pipe", "synth lead", "synth pad"),
 )
-"""Of General MIDI: eight programs each, from program 0 on; effects and percussion are left out."""
+"""General MIDI's families of eight programs, from 0 on; effects and percussion are left out."""
 PROGRAMS_OF_A_FAMILY = 8
 DURATION_S = 10.0
 _SCALE = (0, 2, 4, 5, 7, 9, 11, 12)
@@ -33,7 +33,7 @@ def sounds(programs: int) -> Iterator[tuple[int, str, Waveform]]:
     """Yield font number, family and sound; ``programs`` of each family.
 
     Raises:
-        OSError: libfluidsynth is not installed, or a soundfont cannot be had.
+        OSError: libfluidsynth is not installed, or a soundfont is unavailable.
     """
     root = fetch_packages(PACKAGES, audio_dir() / "soundfonts")
     paths = [next(root.rglob(name)) for name in FONTS]

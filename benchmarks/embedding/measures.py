@@ -1,4 +1,4 @@
-"""What is asked of vectors: who is nearest, how groups hold together, how the space is filled."""
+"""Measures of vectors: which are nearest, how groups hold together, how the space is filled."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def interval(values: NDArray[np.float64]) -> Interval:
 
 
 def unit(vectors: Vectors) -> Vectors:
-    """Bring rows to norm 1; zeros stay zeros."""
+    """Scale rows to norm 1; zeros stay zeros."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     rows: Vectors = vectors / np.maximum(norms, 1e-12)
     return rows
@@ -49,7 +49,7 @@ def likeness(vectors: Vectors) -> Vectors:
 
 
 def found_first(queries: Vectors, tracks: Vectors) -> NDArray[np.float64]:
-    """Tell of each query whether the track of its number is the nearest of all, 1 or 0."""
+    """Return for each query whether the track with its number is the nearest of all, 1 or 0."""
     nearest = (unit(queries) @ unit(tracks).T).argmax(axis=1)
     hits: Vectors = (nearest == np.arange(len(queries))).astype(np.float64)
     return hits

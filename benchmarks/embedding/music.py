@@ -1,4 +1,4 @@
-"""Real music that no embedding of ours learnt from, and what may happen to it.
+"""Real music that none of our embeddings was trained on, and alterations of it.
 
 Debian packages with game music, fetched and unpacked into ``$AFA_EMBEDDING_AUDIO`` (default:
 ``afa-embedding`` in ``~/.cache``). None of them is in `configs/train_embedding.yaml`.
@@ -33,27 +33,27 @@ Alteration = Callable[[Waveform], Waveform]
 
 
 def audio_dir() -> Path:
-    """Where the packages lie."""
+    """Return the packages' folder."""
     return Path(os.environ.get("AFA_EMBEDDING_AUDIO", "~/.cache/afa-embedding")).expanduser()
 
 
 def fetch() -> None:
-    """Download and unpack what is not there yet; needs ``apt-get`` and ``dpkg-deb``, no root.
+    """Download and unpack what is missing; needs ``apt-get`` and ``dpkg-deb``, but no root.
 
     Raises:
-        PackageError: A package, or a program for it, cannot be had.
+        PackageError: A package, or a program for it, is unavailable.
     """
     for package in PACKAGES:
         fetch_packages([package], audio_dir() / package)
 
 
 def tracks() -> list[Track]:
-    """Return all files, package by package, each package's in a drawn order."""
+    """Return all files, package by package, each package's in a random order."""
     return [track for package in PACKAGES for track in tracks_of(package, audio_dir() / package, 0)]
 
 
 def elsewhere(waveform: Waveform) -> Waveform:
-    """Cut as much out of a track as the excerpt has, of what the excerpt left out."""
+    """Cut as much as the excerpt out of the parts of a track that the excerpt leaves out."""
     rate = waveform.sample_rate
     left_out = np.ones(waveform.samples.shape[1], dtype=bool)
     for start_s, length_s in EXCERPT.segments(waveform.duration_s):
@@ -62,7 +62,7 @@ def elsewhere(waveform: Waveform) -> Waveform:
 
 
 def remastered(audio: Audio) -> Audio:
-    """Brighter and deeper by 4 dB at the ends, and 9 dB into a soft limiter."""
+    """Raise both ends of the spectrum by 4 dB, and drive a soft limiter by 9 dB."""
     hz = np.maximum(np.fft.rfftfreq(audio.shape[1], 1 / SAMPLE_RATE), 1)
     gain_db = 4 / (1 + (hz / 120) ** 2) + 4 / (1 + (6000 / hz) ** 2)
     raised = np.fft.irfft(np.fft.rfft(audio) * 10 ** (gain_db / 20), audio.shape[1])
