@@ -1,9 +1,9 @@
-"""All that is to be seen on a GPU, in one command: ``python -m benchmarks.gpu [--dry]``.
+"""All GPU checks and benchmarks in one command: ``python -m benchmarks.gpu [--dry]``.
 
 First the checks, then the benchmarks, each as a table; results go to benchmarks/results. Needs
 torch, transformers, safetensors, numpy, matplotlib, rich, PyYAML and pydantic; with PyAV and soxr
-the files are MP3s, and with all that afa installs the service is started too. ``--dry`` runs all of
-it on the CPU, small and without results, so that on a GPU nothing but the device is new.
+the files are MP3s, and with all that afa installs, the service is started too. ``--dry`` runs all
+of it on the CPU, small and without results, so that on a GPU only the device is new.
 """
 
 import sys
@@ -16,7 +16,7 @@ BENCHMARKS = ("gpu-embed", "gpu-e2e", "gpu-analysis", "gpu-frontends", "gpu-serv
 
 
 def main(arguments: list[str]) -> int:
-    """Run everything; give the exit status."""
+    """Run everything; return the exit status."""
     is_dry = arguments == ["--dry"]
     if arguments and not is_dry:
         sys.stderr.write("usage: python -m benchmarks.gpu [--dry]\n")

@@ -13,14 +13,14 @@ Outputs = Mapping[str, Tensor]
 
 
 def forward_alone(network: nn.Module, windows: Tensor, device: torch.device) -> dict[str, Tensor]:
-    """Run every window by itself; give the rows together, on the CPU."""
+    """Run every window by itself; return all rows on the CPU."""
     with torch.inference_mode():
         rows = [network(window[None].to(device)) for window in windows]
     return {name: torch.cat([row[name].cpu() for row in rows]) for name in rows[0]}
 
 
 def sizes_of(outputs: Outputs) -> dict[str, int]:
-    """Return the dimensions of outputs ``[B, dimensions]``, as a card says them."""
+    """Return the dimensions of outputs ``[B, dimensions]``, as in a card."""
     return {name: rows.shape[1] for name, rows in outputs.items()}
 
 

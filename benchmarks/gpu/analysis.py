@@ -2,10 +2,10 @@
 
 Digests, tags and the Chromaprint, which such an actor also makes, are left out.
 
-The checkpoints are the shipped ones, so what the GPU says is held against what the processors of
-the same machine say. The peers are the two halves alone: decoding with nothing behind, and the
-analysis of tracks that lie decoded. Files: what can be decoded of the folder ``AFA_GPU_AUDIO``, or
-the track that comes with afa.
+The checkpoints are the shipped ones, so the GPU's results are compared with those of the same
+machine's CPUs. The peers are the two halves alone: decoding with nothing after it, and the analysis
+of decoded tracks. Files: whatever can be decoded in the folder ``AFA_GPU_AUDIO``, or the track that
+comes with afa.
 """
 
 import asyncio
@@ -50,11 +50,11 @@ NAME = "gpu-analysis"
 
 DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
 N_FILES, QUICK_FILES, DRY_FILES = 64, 16, 1
-"""Tracks of a round; files are taken several times where there are fewer."""
+"""Tracks per round; files are repeated if there are fewer."""
 LEAST_SHARE = 0.85
 LEAST_COSINE = 0.999
 NEAR_S = 0.02
-"""Beats no further apart are the same."""
+"""Beats at most this far apart are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Agreement:
 
     Attributes:
         same_tempo: Tracks whose tempo is within .1 BPM.
-        same_key: Tracks of the same key and mode.
-        same_beats: Lowest share of a track's beats that the other has within 20 ms.
+        same_key: Tracks with the same key and mode.
+        same_beats: Lowest share of a track's beats that the other result has within 20 ms.
         loudness_lu: Largest difference.
         true_peak_db: Likewise.
         attributes: Likewise, of seven values from 0 to 1.
-        tags: Likewise, of the scores of mood tags that both name.
+        tags: Likewise, of the scores of mood tags that both report.
         embedding: Lowest cosine.
     """
 
@@ -102,7 +102,7 @@ def agreement(one: Sequence[TrackFeatures], other: Sequence[TrackFeatures]) -> A
 
 
 def same_beats(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the share of beats of the longer list that the other has; 1 where both have none."""
+    """Return the share of the longer list's beats that the other has; 1 if both are empty."""
     if not one or not other:
         return float(len(one) == len(other))
     gaps = np.abs(np.subtract.outer(np.array(one), np.array(other))).min(axis=1)
@@ -117,7 +117,7 @@ def _largest_tag_difference(one: TrackFeatures, other: TrackFeatures) -> float:
 
 @contextmanager
 def loaded(device: torch.device) -> Iterator[WholeAnalysis]:
-    """Load the shipped checkpoints to a device, and let them go in the end."""
+    """Load the shipped checkpoints to a device, and free them at the end."""
     args = load_table("serve.gpu")["applications"][0]["args"]
     described = ModelArgs.model_validate(args["embedding"])
     rhythm = ModelArgs.model_validate(args["spectral"])
@@ -152,7 +152,7 @@ def loaded(device: torch.device) -> Iterator[WholeAnalysis]:
 
 
 def device_s(analysis: WholeAnalysis) -> dict[str, float]:
-    """Seconds that the device has worked so far, by model."""
+    """Seconds of the device's work so far, by model."""
     return {
         model_id: metrics.device_s
         for step in (analysis.spectral, analysis.described)
@@ -163,7 +163,7 @@ def device_s(analysis: WholeAnalysis) -> dict[str, float]:
 async def analyse(
     analysis: WholeAnalysis, read: Callable[[int], Waveform], n: int
 ) -> tuple[list[TrackFeatures], float]:
-    """Analyse tracks 0 to ``n``; give the results in their order, and the seconds it took."""
+    """Analyse tracks 0 to ``n``; return the results in that order, and the seconds taken."""
     found: dict[int, TrackFeatures] = {}
 
     def keep(track: int, result: TrackFeatures | Exception) -> None:
@@ -183,7 +183,7 @@ async def analyse(
 
 
 def processor_s() -> float:
-    """Seconds of processors that this process and those it started have taken so far."""
+    """Processor seconds that this process and those it started have taken so far."""
     this = psutil.Process()
     times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
     return float(sum(one.user + one.system for one in times))
@@ -194,7 +194,7 @@ def _peak_mib(device: torch.device) -> float:
 
 
 def run(options: Options) -> Result:
-    """Measure, where there is a GPU."""
+    """Measure, if there is a GPU."""
     device = device_for(options)
     if device is None:
         return Result(NAME, skipped=NO_DEVICE)
@@ -280,7 +280,7 @@ def measure(
             "audio_s_per_s": rates,
             "share_of_slower_half": share,
             "device_s_per_minute": per_minute | {"all": sum(per_minute.values())},
-            # Of every second round: where the tracks lay decoded.
+            # Of every second round, in which the tracks were already decoded.
             "core_s_per_minute": 60 / audio_s * statistics.median(cores_s[::2]),
             "finish_s_per_track": analysis.spectral.host_s()["finish"],
             "peak_mib": _peak_mib(device),

@@ -1,11 +1,11 @@
-"""What must be seen on a GPU: ``python -m benchmarks.gpu.check [--dry] [NAME …]``.
+"""Checks that need a GPU: ``python -m benchmarks.gpu.check [--dry] [NAME …]``.
 
-For every network and front-end: the rows of the GPU against the CPU, the same twice, a window alone
-against the same window through the batcher, half precision against single, the same compiled and
-recorded as deployments run it, and memory returned after all that is gone. Needs torch, torchaudio,
-transformers and numpy only; ends with status 1 when a check failed or could not be made, and with 0
-and "skipped" where there is no GPU. ``--dry`` checks small networks on the CPU, to see that the
-checks run.
+For every network and front-end: the GPU's rows against the CPU's, two runs against each other, a
+window alone against the same window through the batcher, half precision against single, the same
+compiled and recorded as deployments run it, and memory freed after everything is gone. Needs only
+torch, torchaudio, transformers and numpy; ends with status 1 if a check failed or could not be
+made, and with 0 and "skipped" if there is no GPU. ``--dry`` checks small networks on the CPU, to
+show that the checks run.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from pipelines.batching.device import TorchDevice
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many windows are compared, in batches of how many, and what is timed."""
+    """Number of windows to compare, their batch size, and the batches and runs to time."""
 
     n_windows: int = 7
     max_windows: int = 4
@@ -48,19 +48,19 @@ MAX_LEFT_MIB = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of one subject.
+    """The results for one subject.
 
     Attributes:
-        parity: Lowest cosine of a row to the CPU's.
+        parity: Lowest cosine between a row and the CPU's.
         is_deterministic: Whether a second run gave the same bits.
-        invariance: Lowest cosine of a window alone to the same through the batcher.
-        bfloat16: Lowest cosine of half to single precision; None where it has no such mode.
+        invariance: Lowest cosine between a window alone and through the batcher.
+        bfloat16: Lowest cosine between half and single precision; None without such a mode.
         left_mib: Memory that stayed allocated after it was gone.
         alone_per_s: Windows per second, one at a time.
         batched_per_s: Windows per second in timed batches.
-        compiled: Lowest cosine of half precision, compiled with CUDA graphs and through the
-            batcher, to single precision; None where it has no such mode.
-        half_cosine: What these two are to keep.
+        compiled: Lowest cosine between half precision, compiled with CUDA graphs and through the
+            batcher, and single precision; None without such a mode.
+        half_cosine: Lower bound of these two.
     """
 
     name: str
@@ -133,7 +133,7 @@ def forward_executed(
     device: torch.device,
     execution: Execution,
 ) -> dict[str, Tensor]:
-    """Run a transformer as a deployment does: warmed up on the thread that serves, then batched."""
+    """Run a transformer as a deployment does: warmed up on the serving thread, then batched."""
     card = ModelCard(
         model_id=subject.name,
         role="embedding",
@@ -171,7 +171,7 @@ def forward_executed(
 
 @contextmanager
 def _exact_half_precision(device: torch.device) -> Iterator[None]:
-    """Leave oneDNN out on a processor: with AMX it sums more coarsely than any GPU does."""
+    """Do not use oneDNN on a CPU: with AMX, it sums more coarsely than any GPU."""
     if device.type != "cpu":
         yield
         return
@@ -186,7 +186,7 @@ def _allocated(device: torch.device) -> int:
         return 0
     gc.collect()
     torch.cuda.synchronize(device)
-    # cuBLAS keeps a workspace for every stream it met, 32 MiB each on an H100: nobody's leak.
+    # cuBLAS keeps a workspace per stream, 32 MiB each on an H100, which is not a leak.
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     return torch.cuda.memory_allocated(device)
@@ -210,7 +210,7 @@ def _windows_per_s(
 
 
 def line(found: Found) -> str:
-    """One line of the table."""
+    """Format one line of the table."""
     half = "-" if found.bfloat16 is None else f"{found.bfloat16:.6f}"
     compiled = "-" if found.compiled is None else f"{found.compiled:.6f}"
     same = "yes" if found.is_deterministic else "NO"
@@ -223,7 +223,7 @@ def line(found: Found) -> str:
 
 
 def failed_line(name: str, error: Exception) -> str:
-    """One line of the table for a subject whose checks could not be made."""
+    """Format the table's line for a subject whose checks could not be made."""
     message = str(error).strip().partition("\n")[0]
     blanks = " ".join(f"{'-':>{width}}" for width in (10, 5, 11, 9, 9, 9, 9, 10))
     return f"{name:14} {blanks}  FAILED: {type(error).__name__}{': ' if message else ''}{message}\n"
@@ -236,7 +236,7 @@ HEAD = (
 
 
 def main(names: list[str], options: Options) -> int:
-    """Check all subjects, or those named; give the exit status."""
+    """Check all subjects, or those named; return the exit status."""
     device = device_for(options)
     if device is None:
         sys.stdout.write(f"gpu-check: skipped, {NO_DEVICE}\n")
@@ -250,7 +250,7 @@ def main(names: list[str], options: Options) -> int:
 
 
 def check_all(chosen: Iterable[Subject], device: torch.device, effort: Effort = FULL) -> int:
-    """Print the table, each line as soon as it is known; give how many subjects failed."""
+    """Print the table, each line as soon as it is known; return how many subjects failed."""
     sys.stdout.write(HEAD)
     n_failed = 0
     for subject in chosen:

@@ -85,7 +85,7 @@ def measure(subject: Subject, round_s: float, options: Options) -> Result:
 
 
 def batched_rate(network: nn.Module, windows: Tensor, duration_s: float) -> float:
-    """Windows per second through the batcher, which always has three batches waiting."""
+    """Windows per second through the batcher, with always three batches waiting."""
     n = len(windows)
 
     async def serve() -> float:
@@ -110,7 +110,7 @@ def batched_rate(network: nn.Module, windows: Tensor, duration_s: float) -> floa
 
 
 def half(network: nn.Module) -> nn.Module:
-    """Put a transformer's trunk into bfloat16, as the deployments do."""
+    """Convert a transformer's trunk to bfloat16, as the deployments do."""
     if "precision" in vars(network):
         vars(network)["precision"] = torch.bfloat16
         halve_weights(network)

@@ -1,4 +1,4 @@
-"""Where to measure: on a GPU, or dry on the CPU, where small networks show that all of it runs."""
+"""Where to measure: on a GPU, or dry on the CPU, with small networks to show that all runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ NO_DEVICE = "there is no CUDA device here"
 
 
 def device_for(options: Options) -> torch.device | None:
-    """Return where to measure; None where there is no GPU, and no dry run is wanted."""
+    """Return where to measure; None if there is no GPU and this is not a dry run."""
     if options.is_dry:
         return torch.device("cpu")
     return torch.device("cuda") if torch.cuda.is_available() else None
@@ -19,6 +19,6 @@ def device_for(options: Options) -> torch.device | None:
 
 @contextmanager
 def kernels(options: Options) -> Iterator[None]:
-    """Let nothing be compiled in a dry run: a CPU's kernels take minutes and tell nothing."""
+    """Compile nothing in a dry run: a CPU's kernels take minutes and show nothing."""
     with torch.compiler.set_stance("force_eager" if options.is_dry else "default"):
         yield

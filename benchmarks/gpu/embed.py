@@ -27,7 +27,7 @@ ROUND_S, DRY_ROUND_S = 2.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one model: median windows per second by contender, and the batcher to its peers."""
+    """One model's median windows per second by contender, and the batcher's ratios to its peers."""
 
     rates: dict[str, float]
     of_loop: float
@@ -36,7 +36,7 @@ class Found:
 
 
 def run(options: Options) -> Result:
-    """Measure both trunks, where there is a GPU."""
+    """Measure both trunks, if there is a GPU."""
     device = device_for(options)
     if device is None:
         return Result(NAME, skipped=NO_DEVICE)
@@ -87,7 +87,7 @@ def run(options: Options) -> Result:
 def measure(of: Served, options: Options) -> tuple[Roofs, Found, dict[str, float]]:
     """Compare the served network with its peers and the roofs, in interleaved rounds.
 
-    The share of its time by kernel comes with it.
+    Also returns the share of its time by kernel.
     """
     round_s = DRY_ROUND_S if options.is_dry else ROUND_S
     with asyncio.Runner() as runner, track_file(of.subject.sample_rate, options) as file:
@@ -98,7 +98,7 @@ def measure(of: Served, options: Options) -> tuple[Roofs, Found, dict[str, float
             return file.duration_s
 
         roofs = measure_roofs(of.device, read, options)
-        # Freed before the next: the served network has the device to itself.
+        # Freed before the next, so that the served network has the device to itself.
         eager = _eager_rates(of, of.batch, torch.float32, round_s, options)
         single = _eager_rates(of, 1, torch.bfloat16, round_s, options)
         contenders: dict[str, Callable[[], float]] = {

@@ -1,9 +1,9 @@
 """Files to embedding vectors on a GPU: decoding, windows and the served network together.
 
 The peers are its two halves alone on the same machine: decoding and cutting windows with nothing
-behind, and the network with its windows ready; the limit is the slower of them. Random weights. On
-a bare node, ``python -m benchmarks.gpu``: without PyAV the files are raw samples at the network's
-rate, which the result tells.
+after it, and the network with its windows ready; the limit is the slower of them. Random weights.
+On a bare node, ``python -m benchmarks.gpu``: without PyAV the files are raw samples at the
+network's rate, which the result states.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ LEAST_SHARE = 0.85
 
 
 def run(options: Options) -> Result:
-    """Measure, where there is a GPU."""
+    """Measure, if there is a GPU."""
     device = device_for(options)
     if device is None:
         return Result(NAME, skipped=NO_DEVICE)
@@ -112,12 +112,12 @@ def measure(of: Served, file: TrackFile, n_files: int, options: Options) -> Resu
 
 
 def device_s(of: Served) -> float:
-    """Seconds that the device has worked so far."""
+    """Seconds of the device's work so far."""
     return sum(metrics.device_s for metrics in of.step.metrics().values())
 
 
 async def embed_all(of: Served, read: Callable[[Path], Prepared], paths: list[Path]) -> float:
-    """Read and embed every file as `afa embed` does; give the seconds it took."""
+    """Read and embed every file as `afa embed` does; return the seconds taken."""
 
     def check(_: Path, result: EmbeddingResult | Exception) -> None:
         if isinstance(result, Exception):

@@ -1,9 +1,9 @@
 """Front-ends on a GPU against the memory roof: bytes that their kernels move, per second.
 
-What a kernel must read and write is counted as it is dispatched (its tensor arguments and results,
-views left out), so the share tells how well the chain of kernels uses the memory, not how well it
-is fused. The limit is the bandwidth of a large copy, measured here. On a bare node: ``python -m
-benchmarks.gpu``.
+The bytes that a kernel must read and write are counted when it is dispatched (its tensor arguments
+and results, without views), so the share shows how well the chain of kernels uses the memory, not
+how well it is fused. The limit is the bandwidth of a large copy, measured here. On a bare node:
+``python -m benchmarks.gpu``.
 """
 
 import statistics
@@ -48,7 +48,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """Return the tensors among values and in lists among them."""
+    """Return the tensors among values, and in any lists among them."""
     found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
@@ -60,7 +60,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
 
 @torch.inference_mode()
 def traffic_bytes(network: nn.Module, windows: Tensor) -> int:
-    """Count what one forward moves; warm, so that tables made once are not counted."""
+    """Count the bytes that one forward moves; warm, so that tables made once do not count."""
     network(windows)
     with Traffic() as traffic:
         network(windows)
@@ -68,7 +68,7 @@ def traffic_bytes(network: nn.Module, windows: Tensor) -> int:
 
 
 def run(options: Options) -> Result:
-    """Measure every front-end, where there is a GPU."""
+    """Measure every front-end, if there is a GPU."""
     device = device_for(options)
     if device is None:
         return Result(NAME, skipped=NO_DEVICE)

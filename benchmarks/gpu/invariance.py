@@ -24,7 +24,7 @@ LARGE = ("ast", "maest", "mert-95m")
 
 
 def run(options: Options) -> Result:
-    """Compare every row; on the GPU when there is one."""
+    """Compare every row, on the GPU if there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows: list[tuple[str, float, float]] = []
     for subject in subjects():

@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured on it, and which of that bounds a rate."""
+"""The machine's limits, measured on it, and which of them bounds a rate."""
 
 import os
 import time
@@ -15,19 +15,19 @@ from pipelines.audio.waveform import SAMPLE_RATE
 MATRIX, DRY_MATRIX = 8192, 64
 COPY_BYTES, DRY_COPY_BYTES = 1 << 30, 1 << 20
 TRACK_BYTES_PER_S = 2 * SAMPLE_RATE
-"""Of a track on its way to a card, where the mean of its channels is read."""
+"""Bytes of a track copied to a card, if only the mean of its channels is read."""
 NEAR = 0.5
-"""Under this share of every roof it is none of them that bounds: launches and host work do."""
+"""Below this share of every roof, none of them bounds: launches and host work do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """What the machine can do at most.
+    """The machine's limits.
 
     Attributes:
         matrix_flop_per_s: A large bfloat16 matrix product.
         copy_bytes_per_s: From pinned host memory to the device; in memory, on a CPU.
-        decode_audio_s_per_s: All processors decode and cut windows, nothing else.
+        decode_audio_s_per_s: All processors only decode and cut windows.
     """
 
     matrix_flop_per_s: float
@@ -35,7 +35,7 @@ class Roofs:
     decode_audio_s_per_s: float
 
     def shares(self, windows_per_s: float, of: Served) -> dict[str, float]:
-        """Return how much of each roof a rate takes, by roof; that of decoding may exceed 1."""
+        """Return the share of each roof that a rate takes; that of decoding may exceed 1."""
         return {
             "matrix": windows_per_s * of.gflop * 1e9 / self.matrix_flop_per_s,
             "copy": windows_per_s * of.window_s * TRACK_BYTES_PER_S / self.copy_bytes_per_s,
@@ -43,7 +43,7 @@ class Roofs:
         }
 
     def as_values(self) -> dict[str, float]:
-        """Give them for a result file."""
+        """Return them for a result file."""
         return {
             "matrix_tflop_per_s": self.matrix_flop_per_s / 1e12,
             "copy_gb_per_s": self.copy_bytes_per_s / 1e9,
@@ -55,9 +55,9 @@ def measure_roofs(device: torch.device, read: Callable[[], float], options: Opti
     """Measure all of them.
 
     Args:
-        device: The one that computes.
-        read: Reads a file and cuts its windows; gives the seconds of audio in it.
-        options: A dry run measures small ones.
+        device: The computing device.
+        read: Reads a file and cuts its windows; returns the seconds of audio in it.
+        options: A dry run measures small sizes.
     """
     return Roofs(
         gemm_flop_per_s(device, DRY_MATRIX if options.is_dry else MATRIX),
@@ -67,7 +67,7 @@ def measure_roofs(device: torch.device, read: Callable[[], float], options: Opti
 
 
 def bound(shares: dict[str, float]) -> str:
-    """Name the roof that a rate is nearest to."""
+    """Return the name of the roof that a rate is nearest to."""
     name = max(shares, key=lambda roof: shares[roof])
     return name if shares[name] >= NEAR else "launches, host"
 

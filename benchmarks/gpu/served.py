@@ -1,8 +1,8 @@
 """A network as a deployment serves it: its loader, its execution and its batcher.
 
-The weights are random, of the published size, in a checkpoint that is written for the purpose; all
-else is what `serve_app.deployments.models.Embedding` runs by `configs/serve.gpu.yaml`. A dry run
-has networks of a few kilobytes on the CPU.
+The weights are random, of the published size, in a checkpoint written for the purpose; everything
+else is what `serve_app.deployments.models.Embedding` runs with `configs/serve.gpu.yaml`. A dry run
+uses networks of a few kilobytes on the CPU.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from serve_app.composition.model_args import ModelArgs
 
 PROFILE = "serve.gpu"
 SUBJECTS = {"mert-95m": "mert-95m", "ast-audioset": "ast"}
-"""Embedding models that are measured, and what they are called among the subjects."""
+"""Embedding models to measure → their names among the subjects."""
 CALLERS = 4
-"""Tracks that wait or run at a time, a full batch each."""
+"""Tracks waiting or running at a time, a full batch each."""
 DRY_SIZES = (1, 4)
 KERNEL_NAME = 100
-"""Characters that are told of it: what templates spell out is longer."""
+"""Characters kept of a kernel's name, as templates make it longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Served:
     """An embedding model behind its batcher.
 
     Attributes:
-        gflop: Of the forward of one window.
+        gflop: GFLOP of the forward of one window.
         batch: Windows in the largest forward.
     """
 
@@ -75,11 +75,11 @@ class Served:
         return self.subject.windows(1).repeat(n, 1)
 
     def alone(self, dtype: torch.dtype) -> CheckpointModel:
-        """Load the same network once more, to be run eagerly and without a batcher."""
+        """Load the same network once more, to run eagerly and without a batcher."""
         return load(self.card, self.model_dir, self.device, 0, Execution(dtype))
 
     async def loop_rate(self, duration_s: float) -> float:
-        """Windows per second of a bare loop over the served network, in the thread that serves."""
+        """Windows per second of a bare loop over the served network, in the serving thread."""
         (model,) = self.step.step.models
         windows = self.windows(self.batch).to(self.device)
         rates: list[float] = []
@@ -89,7 +89,7 @@ class Served:
         return rates[0]
 
     async def kernel_shares(self, n: int = 8) -> dict[str, float]:
-        """Share of a full batch's time by kernel, the largest first; by operator on a CPU."""
+        """Share of a full batch's time by kernel (on a CPU, by operator), largest first."""
         (model,) = self.step.step.models
         windows = self.windows(self.batch).to(self.device)
         is_gpu = self.device.type == "cuda"
@@ -107,7 +107,7 @@ class Served:
         return {name: us / max(1.0, took.total()) for name, us in took.most_common(n)}
 
     async def served_rate(self, duration_s: float) -> float:
-        """Windows per second of tracks of a full batch each, four of which run or wait."""
+        """Windows per second with four tracks running or waiting, a full batch each."""
         windows = {self.card.model_id: self.windows(self.batch)}
         begun_s = time.perf_counter()
         n_done = 0
@@ -126,7 +126,7 @@ class Served:
 
 @contextmanager
 def served(model_id: str, device: torch.device, options: Options) -> Iterator[Served]:
-    """Write a random checkpoint, load it as its deployment does, and let it go in the end.
+    """Write a random checkpoint, load it as its deployment does, and free it at the end.
 
     It is neither compiled nor recorded yet: `BatchedStep.compile` does that.
     """
@@ -184,11 +184,11 @@ def write_checkpoint(subject: Subject, like: ModelCard, folder: Path) -> tuple[M
 
 
 def gflop_per_window(network: torch.nn.Module, subject: Subject) -> float:
-    """Count the forward of one window, on tensors that have a shape and no values."""
+    """Count the operations of one window's forward, on tensors with a shape but no values."""
     with (
         torch.inference_mode(),
         FakeTensorMode(allow_non_fake_inputs=True),
-        sdpa_kernel(SDPBackend.MATH),  # whose products the counter knows on every device
+        sdpa_kernel(SDPBackend.MATH),  # the counter knows its products on every device
         FlopCounterMode(display=False) as counter,
     ):
         network(torch.zeros(1, subject.n_samples))
@@ -202,7 +202,7 @@ def loop_rate(
     duration_s: float,
     n_ahead: int = 4,
 ) -> float:
-    """Windows per second of a bare loop over one batch that lies on the device.
+    """Windows per second of a bare loop over one batch on the device.
 
     The host may run ``n_ahead`` batches ahead of the device.
     """

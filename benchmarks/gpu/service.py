@@ -2,9 +2,9 @@
 
 A service as `afa up` starts it, with the shipped checkpoints and the batches of
 ``configs/serve.gpu.yaml``: first one replica of each model deployment on half a card, then two of
-each on a quarter. Everybody uploads and waits; clients, Redis and decoding have the same machine.
-Files: those of the folder ``AFA_GPU_AUDIO``, or the track that comes with afa; each upload has
-other bytes behind its end, so that none is answered from a cache. In the last round a `Spectral`
+each on a quarter. All clients upload and wait; clients, Redis and decoding share the machine.
+Files: those in the folder ``AFA_GPU_AUDIO``, or the track that comes with afa; each upload has
+different bytes after its end, so that none is answered from a cache. In the last round a `Spectral`
 replica gets a kill -9: nothing may fail.
 """
 
@@ -62,14 +62,14 @@ class Service:
 
 @dataclass(slots=True)
 class Round:
-    """What a round of uploads gave.
+    """The results of a round of uploads.
 
     Attributes:
         audio_s: Seconds of audio that were analysed.
         took_s: From the first upload to the last answer.
-        waits_s: Of every upload, from its first byte to its answer.
-        faults: What was answered instead of a result.
-        card: Mean share of the time that the card was busy, and its most memory in MiB.
+        waits_s: For every upload, the time from its first byte to its answer.
+        faults: Answers other than a result.
+        card: Mean share of the time that the card was busy, and its peak memory in MiB.
     """
 
     audio_s: float = 0.0
@@ -85,7 +85,7 @@ class Round:
 
 
 def run(options: Options) -> Result:
-    """Measure, where there is a GPU."""
+    """Measure, if there is a GPU."""
     if device_for(options) is None:
         return Result(NAME, skipped=NO_DEVICE)
     if importlib.util.find_spec("ray") is None:
@@ -140,7 +140,7 @@ def measure(n: int, bodies: Sequence[bytes], options: Options) -> dict[str, Roun
 
 
 def profile(n: int, n_cpus: int, options: Options) -> dict[str, Any]:
-    """Return the local Serve file with the models of the GPU one, ``n`` replicas of each."""
+    """Return the local Serve file with the GPU file's models, ``n`` replicas of each."""
     table = load_table("serve.local")
     application = table["applications"][0]
     of_gpu = load_table("serve.gpu")["applications"][0]["args"]
@@ -172,10 +172,10 @@ def profile(n: int, n_cpus: int, options: Options) -> dict[str, Any]:
 
 @contextmanager
 def service(table: Mapping[str, Any]) -> Iterator[Service]:
-    """Run a service by a Serve file until the block ends.
+    """Run a service from a Serve file until the block ends.
 
     Raises:
-        RuntimeError: It did not start; the message is what it said.
+        RuntimeError: It did not start; the message contains its output.
     """
     with tempfile.TemporaryDirectory(prefix="afa-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -245,7 +245,7 @@ async def load(running: Service, bodies: Sequence[bytes], is_killing: bool) -> R
 
 
 async def _kill_one(running: Service, is_answering: asyncio.Event) -> None:
-    """Kill once the first answer is there, while the others are under way."""
+    """Kill once the first answer has come, while the others are in progress."""
     await is_answering.wait()
     replicas = [pid for name, pid in descendants(running.pid).items() if f":{SHARED[0]}-" in name]
     os.kill(replicas[0], signal.SIGKILL)
@@ -254,7 +254,7 @@ async def _kill_one(running: Service, is_answering: asyncio.Event) -> None:
 async def _watch_card(found: Round) -> None:
     query = "--query-gpu=utilization.gpu,memory.used"
     seen = []
-    with suppress(FileNotFoundError):  # no card's tools where this runs dry
+    with suppress(FileNotFoundError):  # a dry run may have no tools for a card
         while True:
             asked = await asyncio.create_subprocess_exec(
                 "nvidia-smi", query, "--format=csv,noheader,nounits", stdout=subprocess.PIPE

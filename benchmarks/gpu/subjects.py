@@ -1,6 +1,6 @@
 """Every network and front-end at its full size with random weights, for checks that need no files.
 
-Needs torch, torchaudio, transformers and numpy only.
+Needs only torch, torchaudio, transformers and numpy.
 """
 
 import math
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 Forward = Callable[[Tensor], Mapping[str, Tensor]]
 
 MIN_COSINE = 0.9999
-"""Lowest cosine between rows that are to be the same."""
+"""Lowest cosine between rows that should be the same."""
 
 SMALL_S = 2
-"""Seconds of a small window, where the network does not ask for another length."""
+"""Seconds of a small window, unless the network needs another length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Subject:
         n_samples: Length of a window.
         sample_rate: Hz.
         channels: 1, or 2 for windows ``[B, 2, T]``.
-        half_cosine: Lowest cosine that half precision is to keep.
+        half_cosine: Lowest allowed cosine for half precision.
     """
 
     name: str
@@ -95,7 +95,7 @@ def front_ends(*, is_small: bool = False) -> Iterator[Subject]:
 
 
 def networks(*, is_small: bool = False) -> Iterator[Subject]:
-    """Yield the networks; small ones are made in an instant and hear windows of a few seconds."""
+    """Yield the networks; small ones are made in an instant and have windows of a few seconds."""
     for name, (build, n_samples, sample_rate) in _NETWORKS.items():
         length = n_samples
         size: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def _sound_frames() -> nn.Module:
 def _vqt() -> "Vqt":
     from models.tonality.skey import Vqt
 
-    # As published: nine times the kernels of the highest octave, which ends at the 99th semitone.
+    # As published: nine times the kernels of the highest octave, which ends at semitone 99.
     t = torch.arange(128) - 64
     semitones = torch.arange(99)
     cycles = 27.5 * 2 ** (semitones[-12:, None] / 12) / 22_050 * t
@@ -314,7 +314,7 @@ def _efficientat() -> nn.Module:
     tensors: dict[str, Tensor] = {}
 
     def convolution(name: str, n_out: int, n_in: int, size: int = 1) -> None:
-        # Less than the usual gain, as in `_vibenet`: no tag is to be 0 or 1.
+        # Less than the usual gain, as in `_vibenet`, so that no tag is 0 or 1.
         fan_in = round(1.6 * n_in * size**2)
         tensors[f"{name}.0.weight"] = _weights(n_out, n_in, size, size, fan_in=fan_in)
         style = (".1.weight", ".1.bias", ".1.running_mean", ".1.running_var")
@@ -453,7 +453,7 @@ _NETWORKS: dict[str, tuple[Callable[..., nn.Module], int, int]] = {
 }
 
 _HALF_COSINES = {"vibenet": 0.9995}
-"""Where random weights do worse than the published ones, which keep .99995 on the same windows."""
+"""Networks whose random weights do worse than published ones (.99995 on the same windows)."""
 
 _TRUNK = {
     "hidden_size": 32,
@@ -486,4 +486,4 @@ _SMALL: dict[str, tuple[int, dict[str, Any]]] = {
         },
     ),
 }
-"""Window and size of small networks, where they differ."""
+"""Window and size of small networks, if they differ."""

@@ -1,4 +1,4 @@
-"""A track on disk, and how it is read: an MP3, or raw samples where there is no decoder."""
+"""A track on disk, and how it is read: an MP3, or raw samples if there is no decoder."""
 
 import importlib.util
 import tempfile
@@ -36,7 +36,7 @@ class TrackFile:
 
 @contextmanager
 def track_file(sample_rate: int, options: Options) -> Iterator[TrackFile]:
-    """Write a track, at ``sample_rate`` if it cannot be resampled for want of a decoder."""
+    """Write a track, at ``sample_rate`` if, without a decoder, it cannot be resampled later."""
     duration_s = DRY_S if options.is_dry else DURATION_S
     samples = music_like(duration_s)
     with tempfile.TemporaryDirectory(prefix="afa-bench-") as name:
