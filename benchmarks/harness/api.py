@@ -30,11 +30,11 @@ from serve_app.composition.stores import open_stores
 from serve_app.library.library import Library
 
 MODELS = {"beats": "stand-in"}
-"""Stands in cache keys."""
+"""Model ids in cache keys."""
 
 
 class BpmPlan(BaseModel):
-    """A stand-in for the tempo deployment: what it works on at once, and takes in beside that."""
+    """A stand-in for the tempo deployment: its concurrency, and how much more it accepts."""
 
     service_s: float
     concurrent: int
@@ -52,34 +52,34 @@ class Plan(BaseModel):
     bpm: BpmPlan | None = None
 
     def tracks(self) -> TrackOptions:
-        """Return the catalog; no provider is on."""
+        """Return the catalog, without any provider."""
         return TrackOptions(catalog_dir=self.catalog_dir, fingerprint_dir=self.catalog_dir / "none")
 
     def models(self) -> ModelOptions:
-        """Return the cards; no embedding may be named."""
+        """Return the cards, without any embedding."""
         return ModelOptions(model_dir=self.catalog_dir / "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Stands in for the deployments that a cache hit does not reach."""
+    """Replaces the deployments that a cache hit does not reach."""
 
     async def analyse(self, *_: object, **__: object) -> Any:
-        """Not reached."""
+        """Never reached."""
         raise RuntimeError("a cache hit computes nothing")
 
     identify = embed = embed_text = analyse
 
 
 class Slow:
-    """Stands in for the tempo deployment: takes its time, and no processor."""
+    """Replaces the tempo deployment: takes time, but no processor."""
 
     def __init__(self, service_s: float, concurrent: int) -> None:
         self._service_s = service_s
         self._turns = asyncio.Semaphore(concurrent)
 
     async def analyse(self, *_: object) -> QuickFeatures:
-        """Wait and give a tempo."""
+        """Wait and return a tempo."""
         async with self._turns:
             await asyncio.sleep(self._service_s)
         return QuickFeatures(120.0, 1.0, UNKNOWN_KEY, UNKNOWN_KEY, "")
@@ -90,7 +90,7 @@ class Slow:
 
 
 def surroundings(plan: Plan) -> Surroundings:
-    """Return what the API needs beside the stores."""
+    """Return what the API needs in addition to the stores."""
     return Surroundings(
         public_url=f"http://127.0.0.1:{plan.port}",
         urls=UrlOptions(),
@@ -160,7 +160,7 @@ class Server:
 def serving(
     profile: str, stores: StoreOptions, catalog_dir: Path, bpm: BpmPlan | None = None
 ) -> Iterator[Server]:
-    """Run the API in a process of its own until the block ends."""
+    """Run the API in a separate process until the block ends."""
     port = free_port()
     server: Literal["uvicorn", "serve"] = "uvicorn" if profile == UVICORN else "serve"
     plan = Plan(server=server, port=port, stores=stores, catalog_dir=catalog_dir, bpm=bpm)

@@ -25,11 +25,11 @@ class Load:
     """What to send.
 
     Attributes:
-        port: Of the server, on loopback.
+        port: Port of the server, on loopback.
         requests: Complete requests as Latin-1 text, sent in turn, over and over.
-        connections: How many requests are on their way at any time.
-        duration_s: How long.
-        n_requests: End after so many; 0 for no such end.
+        connections: Number of requests in flight at any time.
+        duration_s: Duration.
+        n_requests: End after this many requests; 0 for no such limit.
     """
 
     port: int
@@ -45,7 +45,7 @@ class Measured:
 
     Attributes:
         per_s: Answers with status 200 per second.
-        failures: Other statuses, and how many of each.
+        failures: Other statuses, and the number of each.
     """
 
     per_s: float
@@ -65,7 +65,7 @@ def request_text(method: str, path: str, key: str, body: str = "") -> str:
 
 
 class Connection:
-    """One keep-alive connection with one request on its way."""
+    """One keep-alive connection with one request in flight."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=STALL_LIMIT_S)
@@ -79,7 +79,7 @@ class Connection:
         self.socket.sendall(request)
 
     def receive(self) -> str | None:
-        """Take what has arrived; give the status once the answer is whole.
+        """Receive what has arrived; return the status once the answer is complete.
 
         Raises:
             ConnectionError: The server closed the connection.
@@ -144,11 +144,11 @@ def apply_load(load: Load) -> Measured:
 
 
 def run_load(load: Load, most_failures: float = 0.0) -> Measured:
-    """Apply a load from a process of its own.
+    """Apply a load from a separate process.
 
     Args:
         load: What to send.
-        most_failures: Share of answers that may be other than 200.
+        most_failures: Share of answers whose status may be other than 200.
 
     Raises:
         RuntimeError: More were.

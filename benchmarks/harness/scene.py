@@ -1,4 +1,4 @@
-"""Stores of their own, filled: a catalog whose every track is cached, and keys to ask with."""
+"""Filled stores for benchmarks: a catalog with every track cached, and keys for requests."""
 
 import asyncio
 import tempfile
@@ -28,11 +28,11 @@ N_KEYS = 64
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What there is to ask for, and who may ask.
+    """The tracks that requests ask for, and the keys that they use.
 
     Attributes:
         ids: Spotify ids of all tracks.
-        keys: API keys of the scale tier, of an account each.
+        keys: API keys of the scale tier, each from its own account.
     """
 
     stores: StoreOptions

@@ -1,6 +1,6 @@
-"""Catalog files of invented tracks, as large as wanted.
+"""Catalog files of invented tracks, of any size.
 
-Names use a 200 000-word vocabulary with Zipf-like frequencies, one artist for twelve tracks, and
+Names use a 200 000-word vocabulary with Zipf-like frequencies, one artist per twelve tracks, and
 random identifiers, so that term dictionaries and postings are as large as real ones.
 """
 
