@@ -1,1 +1,1 @@
-"""What Serve adds to a request."""
+"""The overhead that Serve adds to a request."""

@@ -2,7 +2,7 @@
 
 Closed loop over keep-alive connections; an echo in the ingress, behind one deployment and behind
 two, in Serve's default mode and in the throughput profile; then single handle calls timed inside
-the ingress, beside a bare call. LitServe is added where ``$AFA_PEERS_PYTHON`` has it.
+the ingress, next to a bare call. LitServe is added if ``$AFA_PEERS_PYTHON`` has it.
 """
 
 import json
@@ -42,7 +42,7 @@ START_LIMIT_S = 60.0
 LEAST_ECHO, LEAST_ONE_HOP = 0.25, 0.10
 
 Rounds = dict[tuple[str, str], list[tuple[Measured, Measured]]]
-"""(contender, path) to many clients' and one client's figures of each round."""
+"""(contender, path) → figures of many clients and of one client, for each round."""
 
 
 def run(options: Options) -> Result:
@@ -52,7 +52,7 @@ def run(options: Options) -> Result:
 
 
 def compare(profile: str, options: Options) -> tuple[Rounds, dict[str, float]]:
-    """Load one profile, uvicorn and LitServe in turn; give also the times inside the ingress."""
+    """Load one profile, uvicorn and LitServe in turn; also return the times inside the ingress."""
     rounds: Rounds = {}
     with ExitStack() as stack:
         ports = {
@@ -95,7 +95,7 @@ def measure(contender: str, port: int, path: str, duration_s: float) -> tuple[Me
 
 
 def ask_inside(port: int) -> dict[str, float]:
-    """Have the ingress time its own calls."""
+    """Let the ingress time its own calls."""
     with urlopen(f"http://127.0.0.1:{port}/inside", timeout=60) as answer:
         times: dict[str, float] = json.load(answer)
     return times
@@ -112,7 +112,7 @@ def server(profile: str) -> Iterator[int]:
 
 
 def has_litserve(python: str) -> bool:
-    """Return whether that Python has LitServe."""
+    """Return whether this Python has LitServe."""
     done = subprocess.run([python, "-c", "import litserve"], capture_output=True)  # noqa: S603
     return done.returncode == 0
 
@@ -141,7 +141,7 @@ def litserve(python: str) -> Iterator[int]:
 
 
 def is_healthy(port: int) -> bool:
-    """Ask LitServe's health route."""
+    """Query LitServe's health route."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
             return bool(answer.status == 200)
@@ -150,7 +150,7 @@ def is_healthy(port: int) -> bool:
 
 
 def summarise(found: Mapping[str, tuple[Rounds, Mapping[str, float]]], options: Options) -> Result:
-    """Put the figures together."""
+    """Compile the figures."""
     rows: list[tuple[str, str, float, float, float]] = []
     profiles: dict[str, dict[str, object]] = {}
     ratios: dict[tuple[str, str], float] = {}

@@ -1,4 +1,4 @@
-"""An echo on LitServe: run by a Python that has it, so it imports nothing of ours.
+"""An echo on LitServe: run by a Python that has it, so it imports none of our code.
 
 ``python litserve_echo.py PORT``; LitServe is a comparator only, never a dependency. The file may
 not be called litserve.py, or it would import itself.
@@ -17,11 +17,11 @@ class Echo(litserve.LitAPI):  # type: ignore[misc]
         """Load nothing."""
 
     def decode_request(self, request: dict[str, Any]) -> bool:
-        """Take the body."""
+        """Accept the body."""
         return bool(request["ok"])
 
     def predict(self, x: bool) -> bool:
-        """Give it back."""
+        """Return it."""
         return x
 
     def encode_response(self, output: bool) -> dict[str, bool]:
