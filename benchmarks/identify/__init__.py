@@ -1,1 +1,1 @@
-"""Identification: recall, latency, scale, and chromaprint beside it."""
+"""Identification: recall, latency, scale, and chromaprint for comparison."""

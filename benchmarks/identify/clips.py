@@ -2,8 +2,8 @@
 
 Index: the first `LONGEST_S` of every known track of `benchmarks.identify.music`. Queries: clips
 from random places, distorted, cut to 10 and 5 s. Unknown tracks, and known ones with their own
-entry left out, tell the false accepts. Figures are of the packages that nothing was chosen on, and
-apart from them of those that it was; after one look, after two, and after all three.
+entry left out, show the false accepts. Figures are for packages on which nothing was chosen, and
+separately for those on which choices were made; after one look, after two, and after all three.
 """
 
 import json
@@ -44,7 +44,7 @@ NAME = "identify"
 LENGTHS_S = (10, 5)
 LONGEST_S = 150
 CLIP_S = 12.0
-"""Cut before the distortion, so that a clip that is played faster is still long enough."""
+"""Length before the distortion, so that a clip played faster is still long enough."""
 N_CLIPS = 1
 N_CLIPS_UNKNOWN = 3
 CONDITIONS = (
@@ -61,24 +61,24 @@ CONDITIONS = (
     "reverb",
 )
 OTHER_MUSIC = "other music 5 dB below"
-"""From a clip of an unknown track."""
+"""The other music is a clip from an unknown track."""
 UNKNOWN_CONDITIONS = ("clean", "pink noise 5 dB", "speed +2 %", "phone band")
 QUIETEST = 0.01
 CURVE = np.array([0.0, 1, 10, 30, 50, 70, 90, 99, 100])
 SHARED = "hr3"
-"""These tracks of one suite share passages: one found for another is no false accept."""
+"""The tracks of this suite share passages: one found for another is not a false accept."""
 
 Audio = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query as the index answers it: by votes, by evidence, and by likeness.
+    """A query and the index's answers: by votes, by evidence, and by similarity.
 
     Attributes:
-        first: Best first, by the votes for the usual landmarks, and their evidence where sure.
-        again: By the evidence for what usual and dense ones found, whether it was needed or not.
-        compared: By the likeness of band changes to those of all tracks, needed or not.
+        first: Best first, by the votes for the usual landmarks, and their evidence if sure.
+        again: By the evidence for matches of usual and dense landmarks, whether needed or not.
+        compared: By the similarity of band changes to those of all tracks, whether needed or not.
         is_left_out: Whether the clip's own track was taken out of both.
     """
 
@@ -102,7 +102,7 @@ class Case:
 
     @property
     def final(self) -> list[IndexMatch]:
-        """What the index answers."""
+        """The index's final answer."""
         if not self.is_unsure:
             return self.first
         return best_matches([*self.again, *self.compared]) if self.is_still_unsure else self.again
@@ -130,7 +130,7 @@ class Case:
 
 
 def run(options: Options) -> Result:
-    """Measure; about 30 minutes of one core, four when quick."""
+    """Measure; takes one core about 30 minutes, four when quick."""
     torch.set_num_threads(1)
     tracks = find_tracks()
     if options.is_quick:
@@ -157,7 +157,7 @@ def _build(
     fingerprinter: Fingerprinter,
     clips: list[tuple[Track, int, Audio]],
 ) -> tuple[FingerprintIndex, dict[str, object]]:
-    """Index the known tracks; put clips of all tracks aside on the way, since decoding is slow."""
+    """Index the known tracks, and collect clips of all tracks meanwhile, since decoding is slow."""
     music_s = extract_s = 0.0
     n_postings = n_tracks = 0
     with FingerprintIndexBuilder(folder) as builder:
@@ -256,7 +256,7 @@ def _with_left_out(cases: Sequence[Case]) -> list[Case]:
 
 
 def fit(cases: Sequence[Case], n_tracks: int) -> dict[str, dict[str, float]]:
-    """Fit `evidence_confidence` and `likeness_confidence` on the doubts of what was chosen on."""
+    """Fit `evidence_confidence` and `likeness_confidence` on doubtful unreported cases."""
     chosen_on = [case for case in cases if not case.track.is_reported and not case.is_left_out]
     evidence = [
         (_is_of(match, case), (math.log1p(match.spans), math.log(case.length_s), _bounded(match)))
@@ -289,7 +289,7 @@ def _bounded(match: IndexMatch) -> float:
 def _fit(
     rows: Sequence[tuple[bool, tuple[float, ...]]], names: Sequence[str], size: float
 ) -> dict[str, float]:
-    """Logistic regression with a small ridge, of odds that are ``size`` smaller."""
+    """Logistic regression with a small ridge, for odds that are ``size`` times smaller."""
     from scipy.optimize import minimize
 
     if not rows:
@@ -329,7 +329,7 @@ LOOKS: Mapping[str, Callable[[Case], list[IndexMatch]]] = {
     "two": _after_two,
     "three": lambda case: case.final,
 }
-"""What would be answered after so many looks at most."""
+"""Number of looks → the answer after at most that many."""
 
 
 def _named(case: Case, looks: str) -> bool:
@@ -343,7 +343,7 @@ def _share(cases: Sequence[Case], looks: str = "three") -> float:
 
 
 def interval(cases: Sequence[Case], n_draws: int = 2000) -> list[float]:
-    """95 % of the share that is named, over tracks; seed 0."""
+    """95 % interval of the share that is named, over tracks; seed 0."""
     keys = sorted({case.track.key for case in cases})
     numbers = np.array([keys.index(case.track.key) for case in cases], np.int64)
     named = np.bincount(numbers, [_named(case, "three") for case in cases], len(keys))
@@ -354,7 +354,7 @@ def interval(cases: Sequence[Case], n_draws: int = 2000) -> list[float]:
 
 
 def _part(cases: Sequence[Case]) -> dict[str, object]:
-    """Figures of some tracks: by condition and over all of them, and the false accepts."""
+    """Figures of some tracks: by condition and over all conditions, and the false accepts."""
     known = [case for case in cases if case.track.is_known]
     everything: dict[str, object] = {"tracks": len({case.track.key for case in known})}
     for length_s in LENGTHS_S:
@@ -384,7 +384,7 @@ def _part(cases: Sequence[Case]) -> dict[str, object]:
 
 
 def result(cases: Sequence[Case], n_tracks: int, building: dict[str, object]) -> Result:
-    """Tell what was found."""
+    """Compile the figures."""
     reported = [case for case in cases if case.track.is_reported]
     chosen_on = [case for case in cases if not case.track.is_reported]
     rendered = [case for case in chosen_on if case.track.is_synthetic]

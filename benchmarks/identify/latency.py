@@ -1,7 +1,7 @@
 """How long an identification takes: matched locally, by a paid service, and with one that hangs.
 
 From the decoded waveform to the outcome. The service is a stand-in on loopback that answers after
-`SERVICE_S`, what AudD and ACRCloud typically take; the hanging one never answers.
+`SERVICE_S`, the time that AudD and ACRCloud typically take; the hanging one never answers.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ NAME = "identify_latency"
 SERVICE_S = 0.5
 N_CALLS = 20
 N_HANGING = 4
-"""One less than the failures after which the circuit opens and nobody waits any more."""
+"""One less than the number of failures that opens the circuit, after which nobody waits."""
 ORDER = ("local", "audd", "acrcloud")
 FOUND = {"status": "success", "result": {"artist": "A", "title": "T"}}
 FOUND_ACR = {"status": {"code": 0}, "metadata": {"music": [{"title": "T", "score": 90}]}}
@@ -96,7 +96,7 @@ def _recogniser(name: str, url: str) -> Recogniser:
 
 
 def _music(seed: int, seconds: float = 60.0, rate: int = 44_100) -> Waveform:
-    """Decaying notes: something to find landmarks in."""
+    """Decaying notes, in which landmarks can be found."""
     rng = np.random.default_rng(seed)
     audio = np.zeros(int(seconds * rate))
     t = np.arange(rate) / rate
@@ -108,7 +108,7 @@ def _music(seed: int, seconds: float = 60.0, rate: int = 44_100) -> Waveform:
 
 @asynccontextmanager
 async def _service() -> AsyncIterator[str]:
-    """Serve AudD's and ACRCloud's shapes, and silence below ``/hanging``."""
+    """Serve AudD's and ACRCloud's responses, and never answer below ``/hanging``."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")

@@ -37,7 +37,7 @@ KNOWN = (
     "xmoto-data",
     "zaz-data",
 )
-"""Packages whose music is indexed; what was chosen was chosen on these and on `UNKNOWN` …"""
+"""Packages whose music is indexed; choices were made on these and on `UNKNOWN` …"""
 UNKNOWN = (
     "ardentryst",
     "asc-music",
@@ -56,12 +56,12 @@ UNKNOWN = (
     "trackballs-data",
     "wesnoth-1.16-music",
 )
-"""Packages whose music is not: whatever is found for it is a false accept."""
+"""Packages whose music is not indexed: any match for it is a false accept."""
 REPORTED_KNOWN = (
     "supertuxkart-data",
     "ufoai-music",
 )
-"""… and on these and `REPORTED_UNKNOWN` nothing was, so their figures are what to expect."""
+"""… and none on these and `REPORTED_UNKNOWN`, so their figures are what to expect."""
 REPORTED_UNKNOWN = (
     "berusky2-data",
     "funnyboat",
@@ -84,7 +84,7 @@ NOT_MUSIC = (
     "wind_ambient",
     "wind_loop",
 )
-"""Weather and animals."""
+"""Files with weather and animals."""
 PARTS = {
     "known": KNOWN,
     "unknown": UNKNOWN,
@@ -115,12 +115,12 @@ class Track:
 
 
 def audio_dir() -> Path:
-    """Where the set lies."""
+    """Return the set's folder."""
     return Path(os.environ.get("AFA_IDENTIFY_AUDIO", "~/.cache/afa-identify")).expanduser()
 
 
 def find_tracks() -> list[Track]:
-    """All tracks that are there, without copies of the same file; empty before they are fetched."""
+    """All available tracks, without copies of the same file; empty before they are fetched."""
     found = [
         (path, part.removeprefix("reported-") == "known", part.startswith("reported"), False)
         for part in PARTS
@@ -150,7 +150,7 @@ def _music(folder: Path) -> list[Path]:
 
 
 def decode_stereo(path: Path) -> NDArray[np.float32] | None:
-    """Decode to float32 ``[2, T]`` at 44.1 kHz; None when it cannot be read or is too short."""
+    """Decode to float32 ``[2, T]`` at 44.1 kHz; None if it cannot be read or is too short."""
     import av
 
     blocks = []

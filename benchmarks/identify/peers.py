@@ -1,8 +1,8 @@
 """The same clips with chromaprint, AcoustID's fingerprint, against ours.
 
-Chromaprint's share is the most it could have: a clip is compared with every place of every indexed
-track by bit errors, which no inverted index can do better. It is accepted from the error rate that
-accepts 0.1 % of unknown clips. All known tracks are indexed; clips, known and unknown, are of the
+Chromaprint's share is an upper bound: a clip is compared with every place of every indexed track by
+bit errors, and no inverted index can do better. A match is accepted up to the error rate that
+accepts 0.1 % of unknown clips. All known tracks are indexed; clips, known and unknown, are from the
 packages on which nothing of ours was chosen.
 """
 
@@ -32,11 +32,11 @@ CHROMAPRINT_RATE = 11_025
 FALSE_ACCEPTS = 0.001
 SAME_RECORDING = 0.15
 """An unknown track whose clean clip differs from an indexed one in fewer bits is that recording,
-from another package, and tells nothing of false accepts."""
+from another package, and says nothing about false accepts."""
 
 Items = NDArray[np.uint32]
 Clip = tuple[str | None, NDArray[np.float32]]
-"""Which indexed track it is of, and its samples ``[C, T]`` at 44.1 kHz."""
+"""The indexed track that it is from, and its samples ``[C, T]`` at 44.1 kHz."""
 
 
 class Chromaprint:
@@ -84,7 +84,7 @@ def errors_of(clip: Items, tracks: dict[str, Items]) -> dict[str, float]:
 
 
 def run(options: Options) -> Result:
-    """Measure on the recorded tracks; about an hour of one core, five minutes when quick."""
+    """Measure on the recorded tracks; takes one core about an hour, five minutes when quick."""
     path = ctypes.util.find_library("chromaprint")
     if path is None:
         return Result(NAME, skipped="no libchromaprint")

@@ -3,9 +3,9 @@
 The music is that of `benchmarks.identify.music`; all other tracks are synthetic postings: hashes of
 triplets drawn from the real ones and moved by a few cells (a kernel density estimate), at random
 times. So a query meets as many chance hits as in a real catalog of that size. The landmarks of
-synthetic tracks are those of the real ones, by turns, and their sub-fingerprints too, transposed.
-Clips of music that is not indexed tell how often chance alone passes for a match there. The third
-look, which has a bound of its own, is timed apart.
+synthetic tracks are those of the real ones, in turn, and so are their sub-fingerprints, transposed.
+Clips of music that is not indexed show how often chance alone passes for a match. The third look,
+which has its own time limit, is timed separately.
 """
 
 import os
@@ -110,7 +110,7 @@ def _clips(
 
 
 def build(folder: Path, real: dict[str, Fingerprint], n_tracks: int) -> float:
-    """Write an index of real tracks and ``n_tracks`` synthetic ones; CPU seconds."""
+    """Write an index of real tracks and ``n_tracks`` synthetic ones; return the CPU seconds."""
     start = time.process_time()
     with FingerprintIndexBuilder(folder) as builder:
         builder.build(real.items())
@@ -158,7 +158,7 @@ def _first_landmarks(fingerprint: Fingerprint, span: int) -> LandmarkBlocks:
 
 
 def _transposed(rows: NDArray[np.uint64], semitones: int) -> NDArray[np.uint64]:
-    """The first `TRACK_S` of sub-fingerprints, as if all was played so much higher."""
+    """The first `TRACK_S` of sub-fingerprints, transposed by some semitones."""
     first = rows[: round(TRACK_S * SAMPLE_RATE / HOP_LENGTH)]
     bits = np.unpackbits(first[:, None].view(np.uint8), axis=1)
     return to_subfingerprints(np.roll(bits, semitones, axis=1).astype(np.float32))
@@ -182,7 +182,7 @@ def _shards(
 
 
 def _evict(folder: Path) -> None:
-    """Drop the index from the page cache, as after a machine's start."""
+    """Drop the index from the page cache, as after a reboot."""
     for path in folder.rglob("*.npy"):
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -190,10 +190,10 @@ def _evict(folder: Path) -> None:
 
 
 class _TimedIndex(FingerprintIndex):
-    """Knows how long its third looks took.
+    """Records how long its third looks take.
 
     Attributes:
-        third_ms: Of each, CPU.
+        third_ms: CPU milliseconds of each.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -210,7 +210,7 @@ class _TimedIndex(FingerprintIndex):
 def _first_look_ups(
     folder: Path, queries: list[Query], *, is_warm: bool
 ) -> tuple[float, list[float]]:
-    """Seconds to open an index that is not in memory, and milliseconds of its first look-ups."""
+    """Seconds to open (and warm) an evicted index, and milliseconds of its first look-ups."""
     _evict(folder)
     start = time.perf_counter()
     index = FingerprintIndex.open(folder)
