@@ -25,11 +25,11 @@ from serve_app.providers.catalog.search import Catalog
 
 RESULTS = Path("benchmarks/results")
 RECORDED_TRACKS = 10_000_000
-"""The size whose result is the plain ``catalog.json``; others have theirs in the file name."""
+"""The size whose result is ``catalog.json``; the file names of others include their size."""
 
 
 def percentiles(call: Callable[[int], bool], n: int) -> dict[str, float]:
-    """Latency in µs of ``call(0) … call(n - 1)``, and how many of them found what they should."""
+    """Latency in µs of ``call(0) … call(n - 1)``, and the share that found what they should."""
     times, n_found = [], 0
     for i in range(n):
         began = time.perf_counter()
@@ -49,7 +49,7 @@ def misspell(text: str, rng: np.random.Generator) -> str:
 
 
 def memory_mib(field: str) -> float:
-    """A field of this process's memory account, in MiB."""
+    """Return a field of this process's memory statistics, in MiB."""
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return round(int(line.split()[1]) / 1024, 1)
@@ -57,7 +57,7 @@ def memory_mib(field: str) -> float:
 
 
 def measure(catalog: Catalog, samples: list[dict[str, object]]) -> dict[str, object]:
-    """Time each kind of look-up over tracks that are in the catalog."""
+    """Time each kind of look-up on tracks in the catalog."""
     rng = np.random.default_rng(1)
 
     def by(platform: Platform, column: str) -> Callable[[int], bool]:
@@ -139,7 +139,7 @@ def run(n_tracks: int, folder: Path, n_samples: int = 2000) -> dict[str, object]
 
 
 def variant_of(n_tracks: int) -> str:
-    """Name a size in a file name; "" for the recorded one."""
+    """Return a size's part of the file name; "" for the recorded one."""
     return "" if n_tracks == RECORDED_TRACKS else str(n_tracks)
 
 

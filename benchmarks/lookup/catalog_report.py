@@ -1,6 +1,6 @@
 """Catalog look-ups by id and by name over a million synthetic tracks: time and memory.
 
-Ten million, the recorded size, take most of an hour and 5 GB of disk:
+Ten million tracks, the recorded size, take most of an hour and 5 GB of disk:
 ``python -m benchmarks.lookup.catalog --tracks 10000000``.
 """
 
@@ -17,7 +17,7 @@ NAME = "catalog"
 
 N_TRACKS, QUICK_TRACKS = 1_000_000, 20_000
 OF_THE_REPORT = ("benchmark", "at", "machine")
-"""What every result says anyway."""
+"""Fields that every result has anyway."""
 
 
 def run(options: Options) -> Result:

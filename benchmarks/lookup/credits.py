@@ -1,14 +1,14 @@
 """Credits: hold + commit against an empty script with the same keys, per second of Redis CPU.
 
-The ledger is driven as the service drives it, by so many callers in one process, whose operations
-share a call while they wait; one caller alone shows a call that carries one operation. The empty
-scripts, one call per operation, come from as many connections as there are callers. ``bare`` are
-scripts that only make the writes a durable hold cannot do without (balance, hold, deadline,
-journal), with no logic: what one call per operation could reach at best.
+The ledger is driven as by the service: by several callers in one process, whose operations share a
+call while they wait; one caller alone shows a call with a single operation. The empty scripts, one
+call per operation, come from as many connections as there are callers. ``bare`` are scripts that
+make only the writes that a durable hold needs (balance, hold, deadline, journal), without any
+logic: the best that one call per operation could reach.
 
-All run on a ledger of their own (append-only file forced to disk always) that is kept saturated.
-The CPU time is Redis's own account of its main thread (INFO), so the client is not measured, but
-forcing the file to disk is. The wall-clock figures beside it include the client and the disk.
+All run on their own ledger (append-only file always forced to disk), which is kept saturated. The
+CPU time is Redis's own account of its main thread (INFO), which excludes the client but includes
+forcing the file to disk. The wall-clock figures next to it include the client and the disk.
 """
 
 import asyncio
@@ -57,13 +57,13 @@ Pair = tuple[bytes, bytes]
 
 
 def encode(*parts: str | int | bytes) -> bytes:
-    """Write one command in Redis's protocol."""
+    """Encode one command in Redis's protocol."""
     texts = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%s\r\n" % (len(t), t) for t in texts)
 
 
 def ask(peer: socket.socket, *parts: str | int | bytes) -> bytes:
-    """Send one command and give its short answer."""
+    """Send one command and return its short answer."""
     peer.sendall(encode(*parts))
     return peer.recv(1 << 16)
 
@@ -76,7 +76,7 @@ def main_thread_cpu_s(peer: socket.socket) -> float:
 
 
 def drive(path: str, pairs: Sequence[Pair]) -> None:
-    """Send every pair, its second command after the answer to its first, as fast as it goes.
+    """Send every pair as fast as possible, its second command after the answer to its first.
 
     Raises:
         RuntimeError: A script did not do what it should.
@@ -113,7 +113,7 @@ def drive(path: str, pairs: Sequence[Pair]) -> None:
 
 
 class Scripts:
-    """One pair of scripts, a call for each, measured on fresh hold ids each time."""
+    """A pair of scripts, one call each, measured on fresh hold ids each time."""
 
     def __init__(self, path: str, name: str, reserve: bytes, commit: bytes, n_pairs: int) -> None:
         self._path = path
@@ -128,11 +128,11 @@ class Scripts:
         self.pairs_per_wall_s: list[float] = []
 
     def pairs(self) -> list[Pair]:
-        """Write all commands of one round."""
+        """Encode all commands of one round."""
         keys, (reserve, commit) = Keyspace(), self._digests
         found = []
         for number in range(self._n_pairs):
-            # Accounts of their own: the bare scripts leave no readable balance.
+            # Separate accounts, since the bare scripts leave no readable balance.
             account = f"{self._name}{number % ACCOUNTS}"
             hold_id = f"req:{self._round}{number:030x}"
             names = keys.money(account, hold_id)
@@ -156,12 +156,12 @@ class Scripts:
 
 
 class Service:
-    """The ledger with so many callers, measured on fresh hold ids each time."""
+    """The ledger with a number of callers, measured on fresh hold ids each time."""
 
     def __init__(self, url: str, n_callers: int, n_pairs: int) -> None:
         self._url = url
         self._n_callers = n_callers
-        # Whoever works alone waits for the disk each time.
+        # A single caller waits for the disk each time.
         self._n_pairs = max(100, n_pairs * min(n_callers, 32) // 32)
         self._round = 0
         self.pairs_per_wall_s: list[float] = []
@@ -193,14 +193,14 @@ class Service:
 
 
 def rich_tiers() -> Tiers:
-    """Return tiers whose grant does not run out."""
+    """Return tiers with a grant that does not run out."""
     table = load_table("tiers")
     table["pro"].update(monthly_credits=MONTHLY)
     return Tiers(table)
 
 
 def run(options: Options) -> Result:
-    """Measure on a Redis of our own.
+    """Measure on a separate Redis.
 
     References:
         ``serve_app/ledger/lua/hold_operations.lua``, ``serve_app/ledger/hold_operations.py``.
@@ -214,7 +214,7 @@ def run(options: Options) -> Result:
                 Scripts(path, "empty", EMPTY, EMPTY, n_pairs),
                 Scripts(path, "bare", BARE_RESERVE, BARE_COMMIT, n_pairs),
             )
-            # What is compared stands side by side: a busy machine's noise comes and goes.
+            # Compared measurements are adjacent: a busy machine's noise comes and goes.
             contenders: dict[str, Scripts | Service] = {"empty": scripts[0]}
             for n_callers in CALLERS:
                 name = f"credits, callers: {n_callers}"

@@ -37,8 +37,8 @@ LEAST_RATIO = 0.30
 MOST_TRIPS = 2
 TRIP_HITS = 50
 MOST_FAILURES = 0.01
-"""Share of refused requests that a round may have: an overloaded machine passes Redis' time limit.
-They count in no rate, and the result tells how many there were."""
+"""Allowed share of refused requests in a round: an overloaded machine exceeds Redis' time limit.
+They count in no rate, and the result states their number."""
 
 
 def hit_requests(scene: Scene) -> list[str]:
@@ -64,7 +64,7 @@ def run(options: Options) -> Result:
 
 
 async def round_trips(scene: Scene) -> float:
-    """Count what one cache hit sends to Redis: writes to a connection, a pipeline being one."""
+    """Count one cache hit's writes to a Redis connection; a pipeline counts once."""
     n_sent = 0
     send = AbstractConnection.send_packed_command
 
@@ -95,7 +95,7 @@ async def round_trips(scene: Scene) -> float:
 
 Rounds = dict[str, list[Measured]]
 Found = dict[str, Rounds]
-"""Kind of load ("many", "one", "batch") to contender to its rounds."""
+"""Kind of load ("many", "one", "batch") → contender → its rounds."""
 
 
 def compare(profile: str, scene: Scene, options: Options) -> Found:
@@ -116,7 +116,7 @@ def compare(profile: str, scene: Scene, options: Options) -> Found:
         serving(profile, scene.stores, scene.catalog_dir) as server,
     ):
         ports = {UVICORN: uvicorn.port, profile: server.port}
-        for one in ports.values():  # every key and track once: caches of both processes are warm
+        for one in ports.values():  # every key and track once, to warm the caches of both processes
             run_load(Load(one, hit_requests(scene), 8, 60.0, N_TRACKS), MOST_FAILURES)
         for _ in range(options.rounds):
             for kind in found:
@@ -126,7 +126,7 @@ def compare(profile: str, scene: Scene, options: Options) -> Found:
 
 
 def summarise(found: Mapping[str, Found], n_trips: float, options: Options) -> Result:
-    """Put the figures together."""
+    """Compile the figures."""
     rows, values, ratios = [], {}, {}
     for profile, kinds in found.items():
         rates = {who: [one.per_s for one in many] for who, many in kinds["many"].items()}

@@ -1,8 +1,8 @@
 """Time of the library's look-ups, listings and writes over a million synthetic tracks.
 
-The rows have identities and no analysis: what is looked up by does not lie with the analysis.
+The rows have identities but no analysis, which is stored apart from what look-ups read.
 ``$AFA_BENCH_CATALOG`` may name the folder of a large catalog: its tracks are then looked up too,
-in the library first, as the service does it.
+in the library first, as in the service.
 """
 
 import os
@@ -124,10 +124,10 @@ def adding(identity: TrackIdentity) -> Edit:
 def beside_catalog(
     library: Library, folder: Path, picked: list[TrackIdentity]
 ) -> tuple[int, dict[str, dict[str, float]]]:
-    """Look tracks of either up: in the library, and if they are not there, in the catalog.
+    """Look up tracks of both: in the library, and if they are not there, in the catalog.
 
     Returns:
-        How many tracks the catalog has, and the times.
+        The number of tracks in the catalog, and the times.
     """
     catalog = Catalog.open(folder)
     n_tracks = catalog.n_tracks
@@ -171,7 +171,7 @@ def isrc(identity: TrackIdentity) -> TrackId:
 def named(
     library: Library, picked: list[TrackIdentity], spell: Callable[[str], str]
 ) -> Callable[[int], bool]:
-    """Ask by artist and title."""
+    """Look up by artist and title."""
 
     def call(i: int) -> bool:
         who = picked[i]
@@ -192,7 +192,7 @@ def first_word(identity: TrackIdentity) -> str:
 
 
 def writing(library: Library, n: int) -> Callable[[int], bool]:
-    """Write new tracks together."""
+    """Write new tracks, ``n`` together."""
 
     def call(i: int) -> bool:
         new = [TrackIdentity(artist=f"Writer {i}", title=f"Song {n}") for n in range(n)]
@@ -202,6 +202,6 @@ def writing(library: Library, n: int) -> Callable[[int], bool]:
 
 
 def mib(folder: Path) -> float:
-    """Return the size of what lies in a folder."""
+    """Return the size of a folder's content."""
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return round(sum(sizes) / 2**20, 1)

@@ -1,7 +1,7 @@
-"""Vectors that lie as embeddings of music do: around many centres on a curved surface, with noise.
+"""Vectors distributed like embeddings of music: around many centres on a curved, noisy surface.
 
 Isotropic vectors would be the wrong test: all neighbours are about equally far, so that no index
-can tell them apart and no answer matters.
+can distinguish them and no answer matters.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """Restore: a ledger from an archive of ten million entries, into an empty Redis.
 
-The archive is written by the documented schema, not by the exporter, whose speed is another matter:
-three months of holds that are charged, two journal entries in each call, a hundred calls in each
-segment, 1,000 accounts. ``verify`` and ``restore`` run in a process of their own, so that the peak
-memory is theirs.
+The archive is written to the documented schema, without the exporter, whose speed is a separate
+matter: three months of charged holds, two journal entries per call, a hundred calls per segment,
+1,000 accounts. ``verify`` and ``restore`` run in their own process, so that the peak memory is
+theirs.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ asyncio.run(main(Archive(sys.argv[1]), sys.argv[2]))
 
 
 def accounts_by_shard() -> dict[str, list[str]]:
-    """Return names of accounts, by the shard they lie in."""
+    """Return account names by shard."""
     keys, found = Keyspace(), dict[str, list[str]]()
     for number in range(ACCOUNTS):
         name = f"owner{number:05d}"
@@ -60,7 +60,7 @@ def accounts_by_shard() -> dict[str, list[str]]:
 
 
 def calls(names: list[str], n_calls: int) -> Iterator[tuple[str, str]]:
-    """Yield id and line of a shard's calls: each charges one hold and begins the next."""
+    """Yield the id and line of each of a shard's calls, which charge a hold and begin the next."""
     for number in range(n_calls):
         account, turn = names[number % len(names)], number // len(names)
         at_ms = BEGAN_MS + number * SPAN_MS // n_calls
@@ -86,7 +86,7 @@ def calls(names: list[str], n_calls: int) -> Iterator[tuple[str, str]]:
 
 
 def entry(account: str, number: int, kind: str, entry_id: str, grant: int) -> str:
-    """Write a journal entry."""
+    """Format a journal entry."""
     return (
         f'{{"account": "{account}", "number": {number}, "kind": "{kind}", '
         f'"entry_id": "{entry_id}", "grant": {grant}, "packs": 0, "debt": 0, "note": ""}}'
@@ -94,13 +94,13 @@ def entry(account: str, number: int, kind: str, entry_id: str, grant: int) -> st
 
 
 def hold(account: str, turn: int, state: str, final: int) -> str:
-    """Write what a hold of one credit is."""
+    """Format a hold of one credit."""
     name = f"{account}\\u001freq:{turn:026d}"
     return f'"{name}": ["{state}", 1, {final}, 1, 0, 0, 0, ""]'
 
 
 def write_archive(folder: Path, n_entries: int) -> int:
-    """Write the segments; give the bytes."""
+    """Write the segments; return the number of bytes."""
     shards, size = accounts_by_shard(), 0
     for shard, names in shards.items():
         n_calls = n_entries * len(names) // (2 * ACCOUNTS)

@@ -1,8 +1,8 @@
 """Scan: how fast `afa scan` brings files into a library, against a bare loop over the same files.
 
 The bare loop decodes and analyses, and keeps nothing. Both use the same worker processes, which
-have loaded the networks before, and take turns by parts of the folder; every part gets a library of
-its own, so that nothing of it is known. The folder is ``$AFA_SCAN_MUSIC``.
+have already loaded the networks, and take turns on parts of the folder; every part gets its own
+library, so that none of it is known. The folder is ``$AFA_SCAN_MUSIC``.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from serve_app.services.scan.scan import Scan
 NAME = "scan"
 N_FILES, N_QUICK = 200, 4
 TOGETHER = 10
-"""Files of one turn."""
+"""Files per turn."""
 
 N_WORKERS = 2
 LEAST_SHARE = 0.85
@@ -37,7 +37,7 @@ KINDS = ("s", "processor_s")
 
 
 def files_of(folder: Path, n: int) -> list[Path]:
-    """Give up to ``n`` audio files of a folder."""
+    """Return up to ``n`` audio files of a folder."""
     found = (one for one in sorted(folder.rglob("*")) if one.suffix.lower() in AUDIO_ENDINGS)
     return list(found)[:n]
 
@@ -61,7 +61,7 @@ async def bare(engine: WorkersEngine, files: Sequence[Path]) -> None:
 
 
 async def scanned(engine: WorkersEngine, files: Sequence[Path]) -> None:
-    """Bring the files into a library of their own."""
+    """Bring the files into their own library."""
     with TemporaryDirectory(prefix="afa-scan-") as name:
         folder = Path(name)
         library = Library((folder / "shared").as_uri(), folder / "view")
@@ -75,7 +75,7 @@ async def scanned(engine: WorkersEngine, files: Sequence[Path]) -> None:
 
 
 def processor_s(pid: int) -> float:
-    """Seconds that a process and all below it have had of the processors."""
+    """Processor seconds of a process and all its descendants."""
     with suppress(FileNotFoundError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         below = Path(f"/proc/{pid}/task").glob("*/children")
@@ -86,7 +86,7 @@ def processor_s(pid: int) -> float:
 
 
 async def measure(engine: WorkersEngine, files: Sequence[Path]) -> dict[str, list[float]]:
-    """Let both take turns with every part; the one that begins changes."""
+    """Let both take turns on every part, and alternate which begins."""
     ways: list[tuple[str, Callable[[WorkersEngine, Sequence[Path]], Awaitable[None]]]]
     ways = [("bare", bare), ("scan", scanned)]
     await bare(engine, files[: engine.n_at_once])  # every worker has its networks loaded

@@ -1,8 +1,9 @@
 """Similar tracks among a million: recall of the exact results, latency, with and without filters.
 
-Each search is one of the service, from the seed's own vector to the reasons. The vectors are drawn
-(`benchmarks.lookup.manifold`); tracks go straight into the view, as `benchmarks.lookup.library`
-measures how they come there. A bare query of Lance for the same vector stands between the searches.
+Each search runs as in the service, from the seed's own vector to the reasons. The vectors are
+random (`benchmarks.lookup.manifold`); tracks go straight into the view, since
+`benchmarks.lookup.library` measures how they get there. The searches alternate with a bare Lance
+query for the same vector.
 """
 
 import statistics
@@ -39,7 +40,7 @@ MODEL, REVISION = "bench", 1
 N_TRACKS, N_QUICK = 1_000_000, 20_000
 N_QUERIES, N_WARM = 120, 20
 N_FRESH = 5_000
-"""Tracks that came since the index was made."""
+"""Tracks added since the index was made."""
 
 N = 10
 OWNER = "account"
@@ -50,7 +51,7 @@ RECALL, P95_MS = 0.95, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What is asked for, and which numbers of tracks meet it."""
+    """A query's filter, and the numbers of the tracks that match it."""
 
     query: TrackQuery
     meets: Callable[[np.ndarray], np.ndarray]
@@ -75,10 +76,10 @@ FILTERS: Mapping[str, Filter] = {
 
 @dataclass(slots=True)
 class Exact:
-    """The nearest of all vectors that were seen, for each query and filter; never the query's own.
+    """The nearest of all vectors seen, for each query and filter, except the query's own.
 
     Attributes:
-        asked: The numbers of the tracks that the queries are of.
+        asked: The numbers of the query tracks.
     """
 
     asked: np.ndarray
@@ -113,7 +114,7 @@ def track_id(number: int) -> str:
 
 
 def view_rows(numbers: np.ndarray) -> Iterator[dict[str, object]]:
-    """Yield analysed tracks as the view takes them in."""
+    """Yield analysed tracks in the form that the view accepts."""
     keys = [name for pair in CAMELOT for name in pair]
     heard = simulated_features(NAME).outline()
     analysis = Analysis(heard, NAME, datetime.now(UTC))
@@ -145,7 +146,7 @@ def view_rows(numbers: np.ndarray) -> Iterator[dict[str, object]]:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A filled library, and how long that took."""
+    """A filled library, and how long filling took."""
 
     library: Library
     exact: Exact
@@ -154,7 +155,7 @@ class Scene:
 
 
 def fill(folder: Path, n_tracks: int) -> Scene:
-    """Store vectors and tracks, index them, and find what exact comparison finds."""
+    """Store vectors and tracks, index them, and find the exact results."""
     manifold = Manifold()
     library = Library((folder / "shared").as_uri(), folder)
     asked = np.arange(N_QUERIES) * (FRAGMENT_ROWS // N_QUERIES)
@@ -180,7 +181,7 @@ def add(library: Library, exact: Exact, numbers: np.ndarray, vectors: Drawn) -> 
 
 @dataclass(slots=True)
 class Taken:
-    """What searches took and found."""
+    """The durations and recall of searches."""
 
     ms: list[float] = field(default_factory=list)
     processor_ms: list[float] = field(default_factory=list)
@@ -195,7 +196,7 @@ class Taken:
         self.recalls.append(len(expected & found) / len(expected))
 
     def figures(self) -> dict[str, float]:
-        """Return recall, medians and 95th percentiles in milliseconds, once all is in memory."""
+        """Return recall, medians and 95th percentiles in milliseconds, with all data in memory."""
         return {
             "recall_at_10": round(statistics.fmean(self.recalls), 4),
             **{
@@ -207,7 +208,7 @@ class Taken:
 
 
 def measure(scene: Scene) -> dict[str, dict[str, float]]:
-    """Search for every query under every filter, with a bare query of Lance between."""
+    """Search for every query under every filter, alternating with a bare Lance query."""
     taken = defaultdict[str, Taken](Taken)
     search = Search(LibraryNeighbours(scene.library))
     queries = [one.query for one in FILTERS.values()]
@@ -233,7 +234,7 @@ def searched(scene: Scene, search: Search, at: int, query: TrackQuery) -> set[st
 
 
 def bare(scene: Scene, at: int) -> set[str]:
-    """Have Lance find and compare as many, and nothing else."""
+    """Let Lance find and compare as many, and nothing else."""
     found = scene.library.vectors(MODEL).read(
         columns=["track_id", "_distance"],
         nearest={
@@ -249,7 +250,7 @@ def bare(scene: Scene, at: int) -> set[str]:
 
 
 def expected(scene: Scene, name: str, at: int) -> set[str]:
-    """Return what exact comparison finds."""
+    """Return the exact results."""
     return {track_id(int(row)) for row in scene.exact.best[name][1][at]}
 
 
