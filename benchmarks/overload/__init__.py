@@ -1,1 +1,1 @@
-"""What happens at more requests than the service can answer."""
+"""What happens with more requests than the service can answer."""

@@ -1,7 +1,7 @@
 """Open-loop HTTP load from one process: ``python -m benchmarks.overload.load``, a plan on stdin.
 
-Requests leave at their own times whether or not earlier ones have been answered, so latencies count
-from when a request was due. Prints an `Arrivals` as JSON.
+Requests are sent at their own times whether or not earlier ones have been answered, so latencies
+count from when a request was due. Prints an `Arrivals` as JSON.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ class OpenLoad:
     """What to send.
 
     Attributes:
-        port: Of the server, on loopback.
-        heads: Complete requests but for their body, as Latin-1 text, sent in turn.
+        port: Port of the server, on loopback.
+        heads: Complete requests without their body, as Latin-1 text, sent in turn.
         body_bytes: Length of the body.
         per_s: Mean rate of the Poisson arrivals.
     """
@@ -43,10 +43,10 @@ class Arrivals:
 
     Attributes:
         n: Requests sent.
-        served_s: Latency of every answer 200.
+        served_s: Latency of every 200 answer.
         refused_s: Latency of every well-formed refusal: 503, our error body, ``Retry-After``.
-        others: Other outcomes, and how many of each.
-        taken_s: From the first request to the last answer 200.
+        others: Other outcomes, and the number of each.
+        taken_s: From the first request to the last 200 answer.
     """
 
     n: int
@@ -57,7 +57,7 @@ class Arrivals:
 
 
 async def exchange(port: int, request: bytes) -> tuple[str, dict[str, str], bytes]:
-    """Send one request on a connection of its own; give status, headers and body."""
+    """Send one request on its own connection; return status, headers and body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -75,7 +75,7 @@ async def exchange(port: int, request: bytes) -> tuple[str, dict[str, str], byte
 
 
 def is_well_formed(status: str, headers: dict[str, str], body: bytes) -> bool:
-    """Return whether a refusal is a 503 that says, in our shape, when to come back."""
+    """Return whether a refusal is a 503 in our format that says when to try again."""
     if status != "503" or not headers.get("retry-after", "").isdecimal():
         return False
     try:
@@ -122,7 +122,7 @@ async def apply_load(load: OpenLoad) -> Arrivals:
 
 
 def run_open_load(load: OpenLoad) -> Arrivals:
-    """Apply a load from a process of its own."""
+    """Apply a load from a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.overload.load"],
         input=json.dumps(asdict(load)),

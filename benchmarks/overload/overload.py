@@ -1,9 +1,9 @@
 """Tempo requests at one, two and four times what the service can do: goodput, latency, refusals.
 
-The real API on Serve, ledger and uploads included, before a stand-in for the tempo deployment whose
-capacity is known (it waits, and computes nothing). Open loop, Poisson arrivals. Afterwards the
-ledger is audited: every answer 200 charged once, nothing else charged, no hold left open; how many
-refusals had a hold first is counted.
+The real API on Serve, including ledger and uploads, in front of a stand-in for the tempo deployment
+with a known capacity (it waits and computes nothing). Open loop, Poisson arrivals. Afterwards the
+ledger is audited: every 200 answer charged once, nothing else charged, no hold left open; refusals
+that had a hold first are counted.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ LEAST_GOODPUT = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What the ledger says after a profile's rounds."""
+    """The state of the ledger after a profile's rounds."""
 
     committed: int
     voided: int
@@ -48,7 +48,7 @@ class Books:
 
 
 Rounds = Mapping[int, list[Arrivals]]
-"""Factor to its rounds."""
+"""Factor → its rounds."""
 
 
 def run(options: Options) -> Result:
@@ -102,7 +102,7 @@ async def read_books(scene: Scene) -> Books:
 
 
 def summarise(found: Mapping[str, tuple[Rounds, Books]], options: Options) -> Result:
-    """Put the figures together."""
+    """Compile the figures."""
     rows: list[tuple[str, int, float, float, float, float, float]] = []
     values: dict[str, dict[str, object]] = {}
     targets: list[Target] = []
