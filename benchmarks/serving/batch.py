@@ -1,8 +1,8 @@
 """Our batcher against `@serve.batch` and against a bare loop, inside a real Serve replica.
 
-The load sweep runs a stand-in for a GPU, a forward that takes 50 ms whatever its batch (at most 32
-windows), under open-loop Poisson arrivals, latencies told in forwards; saturation runs a small
-network on one CPU thread and compares with the same network in a bare loop before and after.
+The load sweep runs a stand-in for a GPU, a forward that takes 50 ms for any batch (at most 32
+windows), under open-loop Poisson arrivals, with latencies in forwards; saturation runs a small
+network on one CPU thread and compares it with the same network in a bare loop before and after.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ Submit = Callable[[Tensor], Awaitable[object]]
 
 
 def timer_name(timer_s: float) -> str:
-    """Name of `@serve.batch` with one timer setting."""
+    """Return the name of `@serve.batch` with one timer setting."""
     return f"serve.batch {timer_s * 1000:g} ms"
 
 
 def stand_in(windows: Tensor) -> dict[str, Tensor]:
-    """Take the time of a forward on a GPU, with the host idle."""
+    """Take as long as a forward on a GPU, with the host idle."""
     time.sleep(MODEL_S)
     return {"row": windows[:, :1]}
 
@@ -50,8 +50,8 @@ def stand_in(windows: Tensor) -> dict[str, Tensor]:
 class SmallNetwork(nn.Module):
     """About 250 MFLOP per window (MERT's 5 s take 400 times that), in one dense layer.
 
-    Its activations fit the cache: with large ones the allocator decides the comparison, not the
-    batcher.
+    Its activations fit into the cache: with large ones, the allocator would decide the comparison,
+    not the batcher.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class SmallNetwork(nn.Module):
 
 
 class Contest:
-    """Lives in one replica and makes its own load, so that only batching is measured."""
+    """Lives in one replica and generates its own load, so that only batching is measured."""
 
     def __init__(self) -> None:
         from ray import serve
@@ -203,7 +203,7 @@ def _rounds(handle: Any, options: Options) -> dict[str, dict[str, list[Any]]]:
         name: {"low_p50_s": [], "middle_p99_s": [], "saturated": [], "bare": [], "sweep": []}
         for name in contenders
     }
-    for name in contenders:  # the first seconds of a replica are slower than all others
+    for name in contenders:  # a replica's first seconds are slower than the rest
         handle.open_loop.remote(name, MIDDLE_LOAD, low_s, 0).result()
     for seed in range(options.rounds):
         first = seed % len(contenders)

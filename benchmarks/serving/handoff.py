@@ -1,8 +1,8 @@
 """Passing decoded audio from one Serve deployment to another: nested reference against by value.
 
 Runs in throughput mode (gRPC between replicas, as in production), in its own process because the
-mode is an environment variable; the message limit is raised so that by value works at all. The
-limit of both is a copy of the same bytes in memory.
+mode is an environment variable; the message limit is raised so that passing by value works at all.
+The limit of both is a copy of the same bytes in memory.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ WAYS = ("by value", "top-level ref", "nested ref")
 
 
 class Receiver:
-    """Reads what it is given, wherever that lies."""
+    """Reads the samples, wherever they are."""
 
     async def by_value(self, samples: NDArray[np.float32]) -> float:
-        """Take the samples themselves; a top-level reference arrives as this too."""
+        """Take the samples themselves; a top-level reference also arrives as samples."""
         return float(samples[::4096].sum())
 
     async def by_reference(self, references: list[Any]) -> float:
@@ -45,7 +45,7 @@ class Sender:
         self._receiver = receiver
 
     async def time_calls(self, way: str, n_bytes: int) -> list[float]:
-        """Return the seconds of each of `CALLS` calls; the samples are in the store beforehand."""
+        """Return the seconds of each of `CALLS` calls, with the samples in the store beforehand."""
         import ray
 
         samples = np.ones(n_bytes // 4, np.float32)

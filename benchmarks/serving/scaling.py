@@ -1,10 +1,10 @@
 """How the shipped scaling policies meet a burst: waiting time, replicas and cost, simulated.
 
 Jobs arrive at random, fifty times as many for ten minutes. They wait in the lanes, are decoded by
-workers and analysed by two deployments that share cards; what would wait too long is refused. The
-policies and delays are those of ``configs/serve.gpu.yaml``, and so are the bounds at the small
-load; service times are the project's own, measured on a CPU where a CPU works, and worked out from
-operations and peak rate where a GPU would. Nothing here ran on a GPU.
+workers and analysed by two deployments that share cards; jobs that would wait too long are refused.
+The policies and delays are those of ``configs/serve.gpu.yaml``, and so are the bounds at the small
+load; service times are the project's own, measured for work on a CPU, and calculated from
+operations and peak rate for work on a GPU. Nothing here ran on a GPU.
 """
 
 from collections import deque
@@ -34,25 +34,25 @@ DECODE_S = 0.11 * TRACK_S / 60
 """CPU seconds of a track, MP3 320k; measured by `afa bench decode`: .11 per minute."""
 OWN_S: Mapping[str, float] = {"Spectral": 0.011, "MoodAndEmbedding": 0.011}
 """CPU seconds of a track in the replica's own process, where threads take turns. For 180 s,
-measured: .004 or .006 to round it to float16, as was done, and copy it, .002 to pass it on.
-Counted: 470 or 420 calls of kernels in batches of 8 tracks, at 10 µs, an estimate."""
+measured: .004 or .006 to round it to float16, as was then done, and copy it, .002 to pass it on.
+Counted: 470 or 420 kernel calls in batches of 8 tracks, at an estimated 10 µs."""
 FINISH_S: Mapping[str, float] = {"Spectral": 0.091}
-"""CPU seconds of a track in a process that finishes tracks, one on each CPU; measured for 180 s."""
+"""CPU seconds of a track in a process that finishes tracks, one per CPU; measured for 180 s."""
 BESIDE = 0.65
-"""What a CPU does of that beside another: two processes on two virtual CPUs did 1.3 times as much
-as one, measured."""
+"""Relative speed of a CPU with another one busy: two processes on two virtual CPUs did 1.3 times as
+much as one, measured."""
 DEVICE_S: Mapping[str, float] = {"MoodAndEmbedding": 0.015}
-"""Of a card for a track's AST: 261 GFLOP a window at .4 of 790 TFLOP/s. Arithmetic. `Spectral`'s
-forwards take far less."""
+"""Card seconds for a track's AST: 261 GFLOP per window at .4 of 790 TFLOP/s, calculated.
+`Spectral`'s forwards take far less."""
 START_S: Mapping[str, float] = {"AnalysisWorker": 20.0}
 GPU_START_S = 90.0
-"""A node, an environment, checkpoints and warm-up, where one has to be added."""
+"""For a node, an environment, checkpoints and warm-up, if a node must be added."""
 
 BURST = 50
 BEFORE_S, BURST_S, AFTER_S = 300.0, 600.0, 2700.0
 STEP_S = 0.5
 PACE_S = 30.0
-"""A wait is foreseen by the mean pace of about so long."""
+"""Waits are predicted from the mean pace over about this long."""
 CARDS = (1, 2, 4, 8, 16)
 MOST_P95_S = 30.0
 MAIN_CARDS = 16
@@ -60,13 +60,13 @@ MAIN_CARDS = 16
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much comes.
+    """The arriving load.
 
     Attributes:
-        name: Of this load.
-        base_per_s: Tracks a second outside the burst.
-        workers_per_card: 0 for the bounds of the Serve file. Otherwise at least its workers, and of
-            each model as many replicas as there are cards.
+        name: Name of this load.
+        base_per_s: Tracks per second outside the burst.
+        workers_per_card: 0 for the bounds of the Serve file. Otherwise at least its workers, and as
+            many replicas of each model as there are cards.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Load:
     workers_per_card: int = 0
 
     def per_s(self, now_s: float) -> float:
-        """Return how many tracks a second come now, in the mean."""
+        """Return how many tracks per second arrive now on average."""
         is_burst = BEFORE_S <= now_s < BEFORE_S + BURST_S
         return self.base_per_s * (BURST if is_burst else 1)
 
     def most(self, row: Mapping[str, Any], cards: int) -> dict[str, int]:
-        """Return the upper bound of a deployment, where it is not that of the Serve file."""
+        """Return the upper bound of a deployment, if it is not that of the Serve file."""
         if not self.workers_per_card:
             return {}
         if "num_gpus" in row["ray_actor_options"]:
@@ -90,7 +90,7 @@ class Load:
 
 SMALL = Load("small", 0.6)
 LARGE = Load("large", 4.0, workers_per_card=8)
-"""Fewer workers have too few jobs under way for further replicas of a model to be asked for."""
+"""Fewer workers have too few jobs in progress for more replicas of a model to be requested."""
 
 
 @dataclass(slots=True)
@@ -104,14 +104,14 @@ class Job:
 
 @dataclass(slots=True)
 class Door:
-    """Takes jobs in as the service does: none that would wait too long, by the pace of late."""
+    """Accepts jobs as the service does: none that would wait too long at the recent pace."""
 
     pace: float
     n_came: int = 0
     n_refused: int = 0
 
     def let_in(self, coming: list[Job], n_waiting: int) -> list[Job]:
-        """Return the jobs that are taken in: all of a step, or none."""
+        """Return the accepted jobs: all of a step, or none."""
         self.n_came += len(coming)
         if n_waiting <= self.pace * JobPolicy().max_wait_s:
             return coming
@@ -119,7 +119,7 @@ class Door:
         return []
 
     def note(self, n_done: int) -> None:
-        """Hear how many jobs were done in a step."""
+        """Note how many jobs were done in a step."""
         self.pace += (n_done / STEP_S - self.pace) * STEP_S / PACE_S
 
 
@@ -149,12 +149,12 @@ class Deployment:
 
     @property
     def target_num_replicas(self) -> int:
-        """Those that run and those that start."""
+        """Number of running and starting replicas."""
         return self.running + len(self.starting)
 
     @property
     def current_num_replicas(self) -> int:
-        """Those that run."""
+        """Number of running replicas."""
         return self.running
 
     total_num_requests = 1.0
@@ -162,13 +162,13 @@ class Deployment:
 
     @property
     def aggregated_metrics(self) -> dict[str, dict[str, float]]:
-        """The mean over the period that Serve looks back, of each replica."""
+        """Each replica's mean over Serve's look-back period."""
         backlog, busy = (fmean(values) for values in zip(*self.seen, strict=True))
         names = [str(n) for n in range(self.running)]
         return {BACKLOG: dict.fromkeys(names, backlog), BUSY: dict.fromkeys(names, busy)}
 
     def serve(self) -> Iterator[Job]:
-        """Do one step's work; give the jobs that are done."""
+        """Do one step's work; yield the jobs that are done."""
         capacity = self.running * self.tracks_per_s * STEP_S
         self.credit = min(self.credit, 1.0) + capacity
         n_done = min(int(self.credit), len(self.queue))
@@ -178,11 +178,11 @@ class Deployment:
             yield self.queue.popleft()
 
     def backlog_s(self) -> float:
-        """Seconds of work that wait at each replica."""
+        """Seconds of work waiting at each replica."""
         return len(self.queue) / (self.running * self.tracks_per_s)
 
     def scale(self, now_s: float, backlog_s: float, busy: float, room: float) -> None:
-        """Note what a replica would tell, and do what the policy has asked for long enough.
+        """Note what a replica would report; do what the policy has requested for long enough.
 
         Args:
             now_s: The time.
@@ -221,7 +221,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a simulated hour looked like, step by step."""
+    """A simulated hour, step by step."""
 
     times_s: list[float]
     waiting: list[int]
@@ -243,7 +243,7 @@ def profile() -> dict[str, Any]:
 
 
 def limits(row: Mapping[str, Any]) -> dict[str, float]:
-    """Tracks per second that a replica of a model could do, by what would hold it up."""
+    """Tracks per second that a replica of a model could do, by limiting resource."""
     name = row["name"]
     found = {"own process": 1 / OWN_S[name]}
     if name in FINISH_S:
@@ -254,7 +254,7 @@ def limits(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def simulate(cards: int, load: Load = SMALL, seed: int = 0) -> Run:
-    """Play a burst on so many cards."""
+    """Simulate a burst on some number of cards."""
     chance = np.random.default_rng(seed)
     content = profile()
     rows = {row["name"]: row for row in content["deployments"]}
@@ -312,7 +312,7 @@ def simulate(cards: int, load: Load = SMALL, seed: int = 0) -> Run:
 
 
 def run(options: Options) -> Result:
-    """Play both bursts on 1 to 16 cards."""
+    """Simulate both bursts on 1 to 16 cards."""
     runs = {
         (load, cards): simulate(cards, load)
         for load in (SMALL, LARGE)

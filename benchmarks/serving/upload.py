@@ -1,8 +1,8 @@
 """Uploads of 15 and 50 MB through Ray Serve: speed, memory, and how soon too much is refused.
 
-The real API on a real ledger and object store, beside the same application on one uvicorn process
-and beside a bare loopback copy. Memory is the growth of every process of the server while a body
-passes, together; a refused body's figure is what the server had taken when it answered 413.
+The real API on a real ledger and object store, compared with the same application on one uvicorn
+process and with a bare loopback copy. Memory is the total growth of all server processes while a
+body passes; a refused body's figure is what the server had received when it answered 413.
 """
 
 import http.client
@@ -35,7 +35,7 @@ MB = 1_000_000
 SIZES_MB = (15, 50)
 WAV_HEAD_BYTES = 44
 LIMIT_BYTES = 52_428_800
-"""Of the tier of the keys."""
+"""Upload limit of the keys' tier."""
 PROFILES = (LOCAL, THROUGHPUT)
 LOOPBACK = "loopback copy"
 PIECE = 1 << 18
@@ -44,7 +44,7 @@ MOST_MEMORY = 3.0
 MOST_TAKEN = 3.0
 
 Rounds = dict[tuple[str, int], list[tuple[float, float]]]
-"""(contender, MB) to MB per second and memory in bodies, of each round."""
+"""(contender, MB) → MB per second and memory in bodies, for each round."""
 
 
 def run(options: Options) -> Result:
@@ -60,7 +60,7 @@ def run(options: Options) -> Result:
 def compare(
     profile: str, scene: Scene, options: Options, rounds: Rounds
 ) -> dict[str, dict[str, float]]:
-    """Run one profile beside uvicorn; give what each took of a body that is too long."""
+    """Run one profile and uvicorn; return how much each received of a body that is too long."""
     taken: dict[str, dict[str, float]] = {}
     with (
         serving(UVICORN, scene.stores, scene.catalog_dir) as uvicorn,
@@ -87,7 +87,7 @@ def compare(
 
 
 def weigh(server: Server, key: str, n_bytes: int) -> tuple[float, float]:
-    """Upload once; give MB per second, and the peak growth of the server's memory in bodies."""
+    """Upload once; return MB per second, and the peak growth of the server's memory in bodies."""
     pids = [server.pid, *descendants(server.pid).values()]
     before = {pid: reset_peak(pid) for pid in pids}
     seconds = upload(server.port, key, n_bytes)
@@ -96,14 +96,14 @@ def weigh(server: Server, key: str, n_bytes: int) -> tuple[float, float]:
 
 
 def reset_peak(pid: int) -> int:
-    """Forget a process's peak memory; give what it has now, in bytes."""
+    """Reset a process's peak memory; return what it has now, in bytes."""
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     return memory_bytes(pid, "VmRSS")
 
 
 def memory_bytes(pid: int, field: str) -> int:
-    """Read a figure of a process; 0 if it has ended."""
+    """Read a memory figure of a process; 0 if it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
@@ -121,10 +121,10 @@ def wav_of(samples: bytes) -> bytes:
 
 
 def upload(port: int, key: str, n_bytes: int) -> float:
-    """Send a body that nobody has sent before; give the seconds to the answer.
+    """Send a body that has not been sent before; return the seconds to the answer.
 
     Raises:
-        RuntimeError: It was not taken.
+        RuntimeError: It was not accepted.
     """
     body = wav_of(secrets.token_bytes(1024) + bytes(n_bytes - 1024 - WAV_HEAD_BYTES))
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_LIMIT_S)
@@ -145,7 +145,7 @@ def upload(port: int, key: str, n_bytes: int) -> float:
 
 
 def taken_before_413(port: int, key: str, *, is_chunked: bool) -> float:
-    """Send four times the limit, until 413 comes; give what was taken in limits.
+    """Send four times the limit until 413 comes; return what was received, in limits.
 
     Raises:
         RuntimeError: Another answer, or none.
@@ -170,7 +170,7 @@ def taken_before_413(port: int, key: str, *, is_chunked: bool) -> float:
 
 
 def has_answer(peer: socket.socket) -> bool:
-    """Wait until more can be sent, or an answer read; tell which.
+    """Wait until more can be sent or an answer can be read; return which.
 
     Raises:
         TimeoutError: Neither, for too long.
@@ -183,7 +183,7 @@ def has_answer(peer: socket.socket) -> bool:
 
 @contextmanager
 def sink() -> Iterator[int]:
-    """Take connections and bytes until the block ends, and answer each with a byte."""
+    """Accept connections and bytes until the block ends, and answer each with a byte."""
 
     def take(listener: socket.socket) -> None:
         buffer = bytearray(PIECE)
@@ -203,7 +203,7 @@ def sink() -> Iterator[int]:
 
 
 def copy_rate(port: int, n_bytes: int) -> float:
-    """Send bytes to the sink; give MB per second."""
+    """Send bytes to the sink; return MB per second."""
     body = os.urandom(1024) + bytes(n_bytes - 1024)
     begun_s = time.perf_counter()
     with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_LIMIT_S) as peer:
@@ -214,7 +214,7 @@ def copy_rate(port: int, n_bytes: int) -> float:
 
 
 def summarise(rounds: Rounds, taken: Mapping[str, Mapping[str, float]], options: Options) -> Result:
-    """Put the figures together."""
+    """Compile the figures."""
     rows: list[tuple[str, int, float, float, float]] = []
     values: dict[str, dict[str, float]] = {}
     for (name, size_mb), measured in rounds.items():
