@@ -1,1 +1,1 @@
-"""Benchmarks by room; `afa bench NAME` runs one; results go below `benchmarks/results/`."""
+"""Benchmarks by room; `afa bench NAME` runs one; results go into `benchmarks/results/`."""

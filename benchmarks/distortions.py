@@ -1,4 +1,4 @@
-"""What happens to a recording on its way to us: codecs, noise, speed, telephones, levels.
+"""Distortions of a recording on its way to us: codecs, noise, speed, telephones, levels.
 
 Every distortion maps float32 ``[2, T]`` at 44.1 kHz, full scale ±1, to float32 ``[C, T']``.
 """
@@ -45,7 +45,7 @@ def at_speed(audio: Audio, speed: float) -> Audio:
 
 
 def with_noise(audio: Audio, snr_db: float, rng: np.random.Generator, *, is_pink: bool) -> Audio:
-    """Add noise, pink (as much per octave everywhere) or white, over the whole band."""
+    """Add noise, pink (equal power per octave) or white, over the whole band."""
     noise = rng.standard_normal((1, audio.shape[1]))
     if is_pink:
         frequencies = np.maximum(np.fft.rfftfreq(audio.shape[1], 1 / RATE), 20)
@@ -56,7 +56,7 @@ def with_noise(audio: Audio, snr_db: float, rng: np.random.Generator, *, is_pink
 
 
 def with_music(audio: Audio, other: Audio, snr_db: float) -> Audio:
-    """Add other music, so many dB below; it ends with the shorter of the two."""
+    """Add other music, ``snr_db`` lower; the result ends with the shorter of the two."""
     n = min(audio.shape[1], other.shape[1])
     audio, other = audio[:, :n], other[:, :n]
     wanted = np.mean(np.square(audio)) / 10 ** (snr_db / 10)

@@ -24,7 +24,7 @@ class Setting:
         metres: Folder that `benchmarks.accuracy.metres` made; it may be missing.
         chords: Folder that `benchmarks.accuracy.chord_pieces` made.
         model_dir: The model cache.
-        peers_python: A Python with librosa, essentia and sonara; None leaves the peers out.
+        peers_python: A Python with librosa, essentia and sonara; None skips the peers.
         cache: Where the peers' predictions are kept.
         skip: Prefixes of tracks to leave out.
     """
@@ -57,7 +57,7 @@ class Setting:
 
 
 def ask_for_nothing(module: str, described: str) -> None:
-    """Refuse arguments of a module that takes none, and answer ``--help``, before it fetches."""
+    """Refuse arguments to a module that takes none, and answer ``--help``, before it fetches."""
     how = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(
         prog=f"python -m {module}", description=described, formatter_class=how, allow_abbrev=False

@@ -1,6 +1,6 @@
-"""Pieces that a generator of music made, with the tempo and the key it was asked for.
+"""Pieces from a music generator, with the tempo and key that it was asked for.
 
-28 instrumental pieces of 30 s by ACE-Step 1.5, which learnt from recordings (the package
+28 instrumental pieces of 30 s by ACE-Step 1.5, which was trained on recordings (the package
 ``immich-memories-music``, MIT). A prompt is not a measurement: a generator may play another key.
 `python -m benchmarks.generated` fetches them into ``$AFA_EVAL_GENERATED`` (default:
 ``afa-generated`` in ``~/.cache``): ``<track>.wav`` and ``annotations.json``.
@@ -27,10 +27,10 @@ _LIMITS = DecodeLimits(max_seconds=60.0, min_seconds=1.0)
 
 
 def build(folder: Path) -> dict[str, Any]:
-    """Fetch the pieces into a folder; give their annotations.
+    """Fetch the pieces into a folder; return their annotations.
 
     Raises:
-        subprocess.CalledProcessError: The package cannot be had.
+        subprocess.CalledProcessError: The package is unavailable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pip = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), PACKAGE)

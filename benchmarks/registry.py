@@ -47,7 +47,7 @@ MODULES = {
     "similar": "benchmarks.lookup.similar",
     "upload": "benchmarks.serving.upload",
 }
-"""Benchmark name to its module; modules are imported only when they run."""
+"""Benchmark name → its module; modules are imported only when they run."""
 
 
 class Benchmark(Protocol):
@@ -61,7 +61,7 @@ class Benchmark(Protocol):
 
 
 def summary_of(name: str) -> str:
-    """Return the first sentence of a benchmark's module, without importing it.
+    """Return the first paragraph of a benchmark module's docstring, without importing it.
 
     Raises:
         KeyError: There is no such benchmark.
@@ -83,10 +83,9 @@ def run_benchmark(
 
     Args:
         name: A key of `MODULES`.
-        json_path: Result file; ``benchmarks/results/NAME.json`` when None, but nothing is written
-            there by a quick, a dry or a skipped run: those keep the figures that stand. The plot
-            lies beside it.
-        options: How thoroughly.
+        json_path: Result file; ``benchmarks/results/NAME.json`` if None, but a quick, dry or
+            skipped run writes nothing there and keeps the existing figures. The plot is next to it.
+        options: How thoroughly to measure.
         console: Where the table goes.
 
     Raises:

@@ -1,6 +1,6 @@
-"""How a benchmark is measured and told: interleaved rounds, medians, a table, JSON and a plot.
+"""How benchmarks measure and report: interleaved rounds, medians, a table, JSON and a plot.
 
-Invariant: a figure never stands without the machine it was measured on.
+Invariant: a figure never appears without the machine on which it was measured.
 """
 
 import json
@@ -34,7 +34,7 @@ class Target:
 
     @property
     def is_met(self) -> bool:
-        """Whether the figure keeps the bound."""
+        """Whether the figure is within the bound."""
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
 
@@ -45,8 +45,8 @@ class Options:
     Attributes:
         rounds: Repetitions of every contender, interleaved.
         is_quick: Leave out what is only needed for plots, and shorten the rest.
-        is_dry: Run what is meant for a GPU on the CPU, with small random networks, to see that it
-            runs; its figures mean nothing, and are kept nowhere.
+        is_dry: Run GPU benchmarks on the CPU, with small random networks, to check that they run;
+            the figures are meaningless and not kept.
     """
 
     rounds: int = 5
@@ -56,16 +56,16 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a benchmark found.
+    """A benchmark's result.
 
     Attributes:
-        values: Figures, as they go into the JSON.
-        columns: Head of the table.
+        values: Figures, as written to the JSON.
+        columns: Header of the table.
         rows: Its rows.
         draw: Draws the plot.
-        skipped: Why nothing was measured; "" when something was.
-        variant: Added to the name of the result file, so that a run of another size does not
-            replace the recorded one.
+        skipped: Why nothing was measured; "" if something was.
+        variant: Appended to the result file's name, so that a run of another size does not replace
+            the recorded one.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Result:
 def interleave(
     contenders: Mapping[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[float]]:
-    """Measure every contender once per round, so that a noisy host hurts all alike."""
+    """Measure every contender once per round, so that a noisy host affects all equally."""
     found: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, measure in contenders.items():
@@ -112,7 +112,7 @@ def machine() -> dict[str, Any]:
 
 
 def _gpu() -> dict[str, Any]:
-    """Name the GPU with its driver and the versions that compute on it; None without one."""
+    """Describe the GPU, its driver and the versions of the software on it; None without one."""
     import torch
 
     if not torch.cuda.is_available():
@@ -170,7 +170,7 @@ def show(result: Result, console: "Console") -> None:
 
 
 def write(result: Result, json_path: Path) -> None:
-    """Write the result file, and the plot beside it."""
+    """Write the result file, and the plot next to it."""
     json_path.parent.mkdir(parents=True, exist_ok=True)
     content = json.dumps(as_json(result), indent=2, ensure_ascii=False)
     json_path.write_text(content + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """A process that serves an application until its stdin ends: how it is launched, and how it serves.
 
-The launcher writes a plan as a line of JSON; the process serves on plain uvicorn or on a Ray Serve
-of its own and prints "ready". Invariant: when it has ended, so have Ray, the replicas and HAProxy.
+The launcher writes a plan as a line of JSON; the process serves on plain uvicorn or on its own Ray
+Serve and prints "ready". Invariant: when it has ended, so have Ray, the replicas and HAProxy.
 """
 
 import json
@@ -24,7 +24,7 @@ LISTEN_LIMIT_S = 30.0
 
 UVICORN, LOCAL, THROUGHPUT = "uvicorn", "serve, local", "serve, throughput"
 SAME_PRIORITY = {"RAY_worker_niceness": "0"}
-"""Ray's workers are 15 levels nicer than what starts them; uvicorn is not."""
+"""Ray's workers are by default 15 levels nicer than their parent process; uvicorn is not."""
 PROFILES: Mapping[str, Mapping[str, str]] = {
     UVICORN: {},
     LOCAL: SAME_PRIORITY,
@@ -35,11 +35,11 @@ PROFILES: Mapping[str, Mapping[str, str]] = {
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.1",
     },
 }
-"""Contender to the environment it runs in."""
+"""Contender → its environment variables."""
 
 
 def free_port() -> int:
-    """Find a port that nobody uses at the moment."""
+    """Find a port that is currently free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -47,10 +47,10 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int) -> None:
-    """Return once somebody listens.
+    """Return once something listens on a port.
 
     Raises:
-        OSError: Nobody did in time.
+        OSError: Nothing did in time.
     """
     end_s = time.monotonic() + LISTEN_LIMIT_S
     while True:
@@ -66,9 +66,9 @@ def wait_for_port(port: int) -> None:
 
 @contextmanager
 def launched(module: str, plan: Mapping[str, object], profile: str) -> Iterator[int]:
-    """Run ``python -m module`` in a process of its own until the block ends.
+    """Run ``python -m module`` in a separate process until the block ends.
 
-    It is given the plan as a line of JSON and must answer "ready".
+    It gets the plan as a line of JSON and must answer "ready".
 
     Yields:
         Its process id.
@@ -117,12 +117,12 @@ def serve_uvicorn(app: FastAPI, port: int) -> None:
 
 
 def serve_ray(bind: Callable[[], Any], name: str, port: int) -> None:
-    """Serve what ``bind`` gives behind Serve's proxy.
+    """Serve the application from ``bind`` behind Serve's proxy.
 
     Args:
         bind: Makes the application, once Ray runs.
-        name: Of the application.
-        port: On loopback.
+        name: Name of the application.
+        port: Port on loopback.
     """
     os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     import ray
@@ -156,6 +156,6 @@ def serve_ray(bind: Callable[[], Any], name: str, port: int) -> None:
 
 
 def say_ready() -> None:
-    """Tell the parent to go on."""
+    """Tell the parent to continue."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
