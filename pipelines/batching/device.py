@@ -82,7 +82,7 @@ class Device(Protocol):
     async def run(
         self, forward: Forward, parts: Sequence[Take], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        """Run ``forward`` over windows and padding; give CPU outputs and seconds of device time."""
+        """Run ``forward`` over windows and padding; return CPU outputs and device seconds."""
         ...
 
 
@@ -133,7 +133,7 @@ class TorchDevice:
     async def run(
         self, forward: Forward, parts: Sequence[Take], n_padding: int
     ) -> tuple[Mapping[str, Tensor], float]:
-        """Run ``forward`` over windows and padding; give CPU outputs and seconds of device time.
+        """Run ``forward`` over windows and padding; return CPU outputs and device seconds.
 
         Args:
             forward: Maps ``[B, …]`` on this device to named outputs ``[B, …]``.

@@ -45,8 +45,8 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
     """Check a pulled checkpoint against its card; stops when nothing more can be checked.
 
     Args:
-        card: Of a checkpoint that runs on windows: tags, attributes, embedding. The networks for
-            beats, key and chords are part of afa: for these, only the weights are checked, and
+        card: Card of a checkpoint that runs on windows: tags, attributes, embedding. The networks
+            for beats, key and chords are part of afa: for these, only the weights are checked, and
             whether the network accepts them.
         model_dir: The model cache.
         device: Where it runs.
