@@ -60,7 +60,7 @@ def _members(rows: NDArray[_T]) -> list[NDArray[_T]]:
 
 
 def choose(changes: NDArray[np.float32], most: int) -> list[Pair]:
-    """Choose a clip's most informative moments, and pair each with the one half of them later.
+    """Choose a clip's most informative moments; pair those of the first half with the second.
 
     Args:
         changes: float32 ``[M, N_BANDS]``, the clip's, from `weigh`.
