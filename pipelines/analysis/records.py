@@ -1,6 +1,6 @@
 """What each analysis step returns, and the record that these merge into.
 
-Everything is plain data (JSON types, no NumPy), so that it passes processes and caches unchanged.
+Everything is plain data (JSON types, no NumPy), so it crosses processes and caches unchanged.
 """
 
 from dataclasses import dataclass, field, replace
