@@ -23,7 +23,7 @@ SAMPLE_RATE = 16_000
 """Hz at which the loudness is measured."""
 
 SILENT = dict.fromkeys(ATTRIBUTES, 0.0)
-"""Attributes of silence: all 0, as Spotify reports for tracks without sound."""
+"""Attributes of silence: all 0, which says nothing about it."""
 
 
 class MoodStep:
