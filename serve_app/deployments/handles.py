@@ -1,8 +1,11 @@
 """Typed adapters around Serve's untyped handles."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
+from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
@@ -22,6 +25,23 @@ EMBED_LIMIT_S = 110.0
 TEXT_LIMIT_S = 60.0
 """The first text waits until the text tower is loaded."""
 BUSY = "too much work is waiting; try again"
+ENDED = "what was at work on it has ended; try again, you were not charged"
+
+
+@asynccontextmanager
+async def answered_within(limit_s: float) -> AsyncIterator[None]:
+    """Ask the customer to come again where a replica is busy, takes longer or ends.
+
+    Raises:
+        ServiceUnavailableError: It was so.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            yield
+    except RayActorError as error:
+        raise ServiceUnavailableError(ENDED, 5) from error
+    except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
+        raise ServiceUnavailableError(BUSY, 5) from error
 
 
 async def call_analyse(handle: DeploymentHandle[Any], *args: Any) -> Any:
@@ -52,11 +72,8 @@ class RayQuick:
         """See `QuickBackend`."""
         plain = source_to_json(source)
         call = call_analyse(self._bpm, plain, max_audio_s, max_bytes, with_key, tempo_range)
-        try:
-            async with asyncio.timeout(QUICK_LIMIT_S):
-                return cast("QuickFeatures | Refusal", await call)
-        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
-            raise ServiceUnavailableError(BUSY, 5) from error
+        async with answered_within(QUICK_LIMIT_S):
+            return cast("QuickFeatures | Refusal", await call)
 
 
 class RayIdentify:
@@ -67,11 +84,8 @@ class RayIdentify:
 
     async def identify(self, key: str, sha256: str, max_audio_s: float) -> Identified | Refusal:
         """See `IdentifyBackend`."""
-        try:
-            async with asyncio.timeout(IDENTIFY_LIMIT_S):
-                found = await self._identify.identify.remote(key, sha256, max_audio_s)
-        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
-            raise ServiceUnavailableError(BUSY, 5) from error
+        async with answered_within(IDENTIFY_LIMIT_S):
+            found = await self._identify.identify.remote(key, sha256, max_audio_s)
         return cast("Identified | Refusal", found)
 
 
@@ -86,11 +100,8 @@ class RayEmbed:
     ) -> Embedded | Refusal:
         """See `EmbedBackend`."""
         plain = source_to_json(source)
-        try:
-            async with asyncio.timeout(EMBED_LIMIT_S):
-                found = await self._worker.embed.remote(plain, max_audio_s, max_bytes, model)
-        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
-            raise ServiceUnavailableError(BUSY, 5) from error
+        async with answered_within(EMBED_LIMIT_S):
+            found = await self._worker.embed.remote(plain, max_audio_s, max_bytes, model)
         return cast("Embedded | Refusal", found)
 
 
@@ -102,11 +113,8 @@ class RayTexts:
 
     async def embed_text(self, text: str, model: str) -> list[float]:
         """See `TextBackend`."""
-        try:
-            async with asyncio.timeout(TEXT_LIMIT_S):
-                found = await self._embedding.embed_text.remote(text, model)
-        except (BackPressureError, DeploymentUnavailableError, TimeoutError) as error:
-            raise ServiceUnavailableError(BUSY, 5) from error
+        async with answered_within(TEXT_LIMIT_S):
+            found = await self._embedding.embed_text.remote(text, model)
         return cast("list[float]", found)
 
 

@@ -31,8 +31,10 @@ from serve_app.composition.options import (
 )
 from serve_app.composition.profile import AppArgs
 from serve_app.composition.stores import Stores, open_stores
+from serve_app.deployments.handles import RayEmbed, RayIdentify, RayQuick, RayTexts
 from serve_app.deployments.worker import AnalysisWorker
 from serve_app.domain.credits import AccountPayer
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.ulid import new_ulid
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource, JobState, NewJob
 from serve_app.library.library import Library
@@ -43,7 +45,7 @@ from tests.api.application import store_options
 from tests.data.audio_files import click_track, encode
 from tests.system.conftest import running_ray
 from tests.system.test_service import DEMO
-from tests.system.toy_deployments import ToyDeployment, ToySpectralDeployment
+from tests.system.toy_deployments import DyingDeployment, ToyDeployment, ToySpectralDeployment
 
 pytestmark = [
     pytest.mark.ray,
@@ -160,6 +162,25 @@ def test_a_request_may_name_another_embedding(cluster: Cluster) -> None:
         with pytest.raises(CardError, match="no model is called"):
             await ask("no-such-model")
         assert await ask() == "afa-embed-1"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_who_asked_a_replica_that_ends_may_ask_again(cluster: Cluster) -> None:
+    dying = cast("Any", DyingDeployment).options(ray_actor_options={"num_cpus": 0.1})
+    handle = cluster.run(dying.bind(), "dying")
+    source = FileSource(str(DEMO))
+
+    async def scenario() -> None:
+        answers = await asyncio.gather(
+            RayQuick(handle).analyse(source, max_audio_s=60, max_bytes=1000, with_key=False),
+            RayIdentify(handle).identify("uploads/1", "0" * 64, 60),
+            RayEmbed(handle).embed(source, max_audio_s=60, max_bytes=1000, model=""),
+            RayTexts(handle).embed_text("calm", ""),
+            return_exceptions=True,
+        )
+        assert [type(answer) for answer in answers] == [ServiceUnavailableError] * 4
 
     asyncio.run(scenario())
 

@@ -1,6 +1,7 @@
 """Model deployments as the real ones, over networks that only wait or break."""
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,5 +121,15 @@ class ToySpectral(Toy):
         return ToySpectralStep(self._toy)
 
 
+class Dying:
+    """Ends its replica whatever it is asked, as a kill or a crash would."""
+
+    async def analyse(self, *_: Any) -> None:
+        os._exit(1)
+
+    identify = embed = embed_text = analyse
+
+
 ToyDeployment = serve.deployment(Toy)
+DyingDeployment = serve.deployment(Dying)
 ToySpectralDeployment = serve.deployment(ToySpectral)
