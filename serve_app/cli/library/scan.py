@@ -48,6 +48,7 @@ from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from, without_audio
 
 STOPPED = "stopped; what is done is kept, and the same command goes on from there"
+KEPT = "what is missing may lie elsewhere, and is kept; the same command forgets it the next time"
 
 LOOK_EVERY_S = 10.0
 
@@ -237,6 +238,8 @@ class Session:
                 f"{report.summary()}; {n_tracks} tracks in the library ({took_s:.1f} s)",
                 highlight=False,
             )
+            if self._forget and report.counts[Outcome.MISSING]:
+                console.print(KEPT, highlight=False)
 
 
 def place_of(source: str) -> Place:
