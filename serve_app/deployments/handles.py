@@ -25,15 +25,15 @@ EMBED_LIMIT_S = 110.0
 TEXT_LIMIT_S = 60.0
 """The first text waits until the text tower is loaded."""
 BUSY = "too much work is waiting; try again"
-ENDED = "what was at work on it has ended; try again, you were not charged"
+ENDED = "the process that worked on this ended; try again, you were not charged"
 
 
 @asynccontextmanager
 async def answered_within(limit_s: float) -> AsyncIterator[None]:
-    """Ask the customer to come again where a replica is busy, takes longer or ends.
+    """Ask the caller to try again if a replica is busy, takes too long or dies.
 
     Raises:
-        ServiceUnavailableError: It was so.
+        ServiceUnavailableError: It is, does or did.
     """
     try:
         async with asyncio.timeout(limit_s):

@@ -48,7 +48,7 @@ from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.scan import Engine, Scan, found_in, gone_from, without_audio
 
 STOPPED = "stopped; what is done is kept, and the same command goes on from there"
-KEPT = "what is missing may lie elsewhere, and is kept; the same command forgets it the next time"
+KEPT = "missing files may have moved, so they are kept; run the command again to forget them"
 
 LOOK_EVERY_S = 10.0
 
