@@ -4,6 +4,8 @@ The only module that imports mutagen, which is GPL-2.0-or-later and therefore no
 afa, only of the extra ``tag``.
 """
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +47,7 @@ _ASF = {
     Tag.PEAK: "replaygain_track_peak",
     Tag.COMMENT: "Description",
 }
-_ID3V23 = (2, 3, 0)
+_ID3V2, _ID3V23 = (2, 2, 0), (2, 3, 0)
 _MP4 = {Tag.COMMENT: "\xa9cmt"}
 _ITUNES = "----:com.apple.iTunes:"
 _OWN_MP4 = {
@@ -63,7 +65,9 @@ _OTHER_FORMAT = (
 )
 _RF64 = "tags are not written to RF64 and BW64, the WAV of more than 4 GB"
 _DAMAGED = "its tags cannot be changed: it is damaged, or of another format than its name says"
-_YEAR = "its ID3v1 tag cannot hold the year; write the year in digits"
+_END = re.compile(rb"(LYRICSBEGIN.*LYRICS(200|END))?TAG.{125}\Z", re.DOTALL)
+"""An ID3v1 tag, and Lyrics3 before it."""
+_MAX_END = 1 << 20
 
 
 class UnwritableTagsError(Exception):
@@ -103,8 +107,27 @@ def _told() -> Iterator[None]:
         if isinstance(cause, OSError) and cause.errno is not None:  # without: the file is too short
             raise cause from None
         raise UnwritableTagsError(_DAMAGED) from error
-    except UnicodeEncodeError as error:  # from a year, which mutagen writes only in ASCII
-        raise UnwritableTagsError(_YEAR) from error
+
+
+@contextmanager
+def _saving(file: Any, path: Path) -> Iterator[None]:
+    """Set aside what ends a file: mutagen makes ID3v1 anew, and drops all behind APEv2."""
+    from mutagen.apev2 import APEv2File
+    from mutagen.mp3 import MP3
+
+    kept = b""
+    if isinstance(file, APEv2File | MP3):
+        with path.open("r+b") as opened:
+            size = opened.seek(0, os.SEEK_END)
+            opened.seek(max(0, size - _MAX_END))
+            if end := _END.search(opened.read()):
+                kept = end.group()
+                opened.truncate(size - len(kept))
+    with _told():
+        yield
+    if kept:
+        with path.open("ab") as opened:
+            opened.write(kept)
 
 
 def open_tags(path: Path) -> TaggedFile:
@@ -137,17 +160,45 @@ def open_tags(path: Path) -> TaggedFile:
             raise UnwritableTagsError(_OTHER_FORMAT)
         if file.tags is None:
             file.add_tags()  # some formats have no tags yet
-        elif isinstance(file.tags, ID3) and file.tags.version >= _ID3V23:
-            file.load(path, translate=False)  # translation would lose odd years and old frames
+        elif isinstance(file.tags, ID3):
+            _load(file, path)
     if isinstance(file, MP4):
         return _Mp4File(file)
     if isinstance(file.tags, ID3):
         return _Id3File(file, _ape_beside(path), path)
     if isinstance(file.tags, VComment | APEv2):
-        return _NamedFile(file, _VORBIS | (_OPUS if isinstance(file, OggOpus) else {}))
+        names = _VORBIS | (_OPUS if isinstance(file, OggOpus) else {})
+        return _NamedFile(file, names, path)
     if isinstance(file.tags, ASFTags):
-        return _NamedFile(file, _ASF)
+        return _NamedFile(file, _ASF, path)
     raise UnwritableTagsError(_OTHER_FORMAT)
+
+
+def _load(file: Any, path: Path) -> None:
+    """Read ID3v2 as it is written; of ID3v1 alone make what other programs make of it."""
+    from mutagen.id3 import COMM, Encoding
+
+    version = file.tags.version
+    if version >= _ID3V2:  # translated, odd years and old frames are lost
+        file.load(path, translate=version < _ID3V23, load_v1=False)
+        if version >= _ID3V23:
+            _in_their_order(file.tags)
+    else:
+        texts = [comment.text for comment in file.tags.getall("COMM")]
+        plain = [COMM(encoding=Encoding.UTF8, lang="eng", desc="", text=text) for text in texts]
+        file.tags.setall("COMM", plain)
+
+
+def _in_their_order(tags: Any) -> None:
+    """Have frames written as they lie, pictures last; mutagen sorts them by size, chapters too."""
+    from mutagen.id3._tags import save_frame
+
+    def write(config: Any) -> bytes:
+        frames = sorted(tags.values(), key=lambda frame: bool(frame.FrameID == "APIC"))
+        known = b"".join(save_frame(frame, config=config) for frame in frames)
+        return known + b"".join(tags.unknown_frames)
+
+    tags._write = write
 
 
 def _ape_beside(path: Path) -> Any:
@@ -199,7 +250,7 @@ class _Id3File:
         if not any(self._file.tags.getall(_ID3_NAMES[name]) for name in ("title", "artist")):
             self._add_names("TYER" if version == 3 else "TDRC")
         repeated = [tag for tag in values if self._is_in_ape(tag)]
-        with _told():
+        with _saving(self._file, self._path):
             self._file.save(v2_version=version, v23_sep=None)
             for tag in repeated:
                 self._ape[_VORBIS[tag]] = values[tag]
@@ -234,8 +285,8 @@ class _Id3File:
 
 
 class _NamedFile:
-    def __init__(self, file: Any, names: Mapping[Tag, str | None]) -> None:
-        self._file, self._names = file, names
+    def __init__(self, file: Any, names: Mapping[Tag, str | None], path: Path) -> None:
+        self._file, self._names, self._path = file, names, path
 
     def has(self, tag: Tag) -> bool:
         return self._names.get(tag) is not None
@@ -246,7 +297,7 @@ class _NamedFile:
     def write(self, values: Mapping[Tag, str]) -> None:
         for tag, text in values.items():
             self._file.tags[self._names[tag]] = [text]
-        with _told():
+        with _saving(self._file, self._path):
             self._file.save()
 
 

@@ -141,21 +141,12 @@ def test_wav_of_more_than_4_gb_is_no_damaged_wav(form: bytes, tmp_path: Path) ->
 
 
 def test_tags_that_cannot_be_saved_are_told_and_the_file_stays(tmp_path: Path) -> None:
-    year = titled(tmp_path / "year.mp3")
-    tag = ID3(year)
-    tag.add(TYER(encoding=1, text="2003年"))
-    tag.save(v1=0, v2_version=3)
-    year.write_bytes(year.read_bytes() + b"TAG".ljust(128, b"\0"))
-    before = year.read_bytes()
-    with pytest.raises(UnwritableTagsError, match="year in digits"):
-        write_tags(year, {Tag.BPM: "124"}, None, keep_time=False)
-    assert year.read_bytes() == before
     damaged = titled(tmp_path / "damaged.ogg")
     file = open_tags(damaged)
     damaged.write_bytes(damaged.read_bytes().replace(b"\x03vorbis", b"\x03vorbit"))
     with pytest.raises(UnwritableTagsError, match="damaged"):
         file.write({Tag.BPM: "124"})
-    damaged.with_suffix(".mp3").write_bytes(before[:30])
+    damaged.with_suffix(".mp3").write_bytes(titled(tmp_path / "a.mp3").read_bytes()[:30])
     with pytest.raises(UnwritableTagsError, match="damaged"):
         open_tags(damaged.with_suffix(".mp3"))
     assert list(tmp_path.glob(".*")) == []
@@ -287,11 +278,68 @@ def named_aiff(path: Path) -> None:
     path.write_bytes(data[:4] + (len(data) - 8).to_bytes(4, "big") + data[8:])
 
 
+def frame(name: bytes, content: bytes) -> bytes:
+    return name + len(content).to_bytes(4) + bytes(2) + content
+
+
 def named_mp3(path: Path) -> None:
     ID3(path).delete(path)
     tag = APEv2()
     tag.update({"Title": "Títle", "Artist": "Ärtist", "Year": "2003"})
     tag.save(path)
+
+
+@pytest.mark.parametrize("kind", ["mp3", "wv"])
+def test_what_ends_a_file_stays(kind: str, tmp_path: Path) -> None:
+    """A comment of ID3v1 was lost and repeated as another, and behind APEv2 the whole tag."""
+    path = titled(tmp_path / f"a.{kind}")
+    end = b"TAG" + b"Old".ljust(30, b"\0") + b"me".ljust(64, b"\0") + b"mine".ljust(31)
+    if kind == "mp3":
+        tag = ID3(path)
+        tag.add(TYER(encoding=1, text="2003年"))
+        tag.save(v1=0, v2_version=3)
+        ape = APEv2()
+        ape["REPLAYGAIN_TRACK_GAIN"] = "-1.00 dB"
+        ape.save(path)
+        words = b"LYRICSBEGININD0000200LYR00005words"
+        end = words + b"%06dLYRICS200" % len(words) + end
+    path.write_bytes(path.read_bytes() + end)
+    write_tags(path, {Tag.GAIN: "-8.50 dB"}, None, keep_time=False)
+    written = path.read_bytes()
+    assert written.endswith(end)
+    assert written.count(end) == 1
+    assert APEv2(path)["REPLAYGAIN_TRACK_GAIN"] == "-8.50 dB"
+    if kind == "mp3":
+        assert ID3(path, load_v1=False, translate=False).getall("COMM") == []
+
+
+def test_names_and_comment_of_id3v1_alone_are_those_of_the_new_tag(tmp_path: Path) -> None:
+    path = titled(tmp_path / "a.mp3")
+    ID3(path).delete()
+    end = b"TAG" + b"Old".ljust(30, b"\0") + bytes(64) + b"mine".ljust(30, b"\0") + b"\xff"
+    path.write_bytes(path.read_bytes() + end)
+    write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    written = ID3(path, load_v1=False)
+    assert (str(written["TIT2"]), str(written["COMM::eng"])) == ("Old", "mine")
+    assert path.read_bytes().endswith(end)
+
+
+def test_chapters_and_comments_stay_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp3"
+    WRITERS["mp3"](path)
+    ID3(path).delete()
+    texts = [b"The first chapter", b"Second", b"Ein Kommentar", b"one", b"of its own"]
+    title, other = (frame(b"TIT2", b"\0" + text) for text in texts[:2])
+    tag = frame(b"CHAP", b"a\0" + bytes(16) + title) + frame(b"CHAP", b"b\0" + bytes(16) + other)
+    tag += frame(b"COMM", b"\0deu\0" + texts[2]) + frame(b"COMM", b"\0eng\0" + texts[3])
+    tag += frame(b"XOWN", texts[4])
+    path.write_bytes(
+        b"ID3\4\0\0" + bytes(divmod(len(tag), 128)).rjust(4, b"\0") + tag + path.read_bytes()
+    )
+    write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    written = path.read_bytes()
+    assert [written.count(text) for text in texts] == [1] * len(texts)
+    assert sorted(texts, key=written.index) == texts
 
 
 @pytest.mark.parametrize(
