@@ -21,6 +21,7 @@ from tinytag import TinyTag, TinyTagException, tinytag
 from pipelines.audio.decode import DecodeLimits, DecoderUnavailableError, read_labels
 from pipelines.audio.waveform import AudioError
 from serve_app.providers.tags.ape import read_ape
+from serve_app.providers.tags.asf import ASF, ordered_header
 from serve_app.providers.tags.dsd import DFF, DSF, id3_begin
 from serve_app.providers.tags.matroska import read_matroska
 
@@ -160,6 +161,12 @@ def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
         values.append(value)
 
 
+def _take_first(self: TinyTag, id3: TinyTag) -> None:
+    """Put what the ID3 of a WAV or AIFF says before its other chunks, which few programs change."""
+    TinyTag._update(id3, self)
+    vars(self).update({name: said for name, said in vars(id3).items() if name[0] != "_"})
+
+
 def _end_of_text(content: bytes, encoding: int = 0, start_pos: int = 0) -> int:
     """Return the end of the text that begins at a position; the position itself if nothing ends it.
 
@@ -184,6 +191,8 @@ tinytag.BytesIO = _CountedBytes  # type: ignore[attr-defined]
 TinyTag._load = _until_fault(TinyTag._load)  # type: ignore[method-assign]
 # What was read for a block inside a file is accepted, even if no steps are left.
 TinyTag._update = _uncounted(TinyTag._update)  # type: ignore[method-assign]
+tinytag._Wave._update = _take_first  # type: ignore[assignment, method-assign]
+tinytag._Aiff._update = _take_first  # type: ignore[assignment, method-assign]
 TinyTag._set_field = _counted(TinyTag._set_field)  # type: ignore[method-assign]
 TinyTag._set_other_field = _add_value  # type: ignore[method-assign]
 tinytag._ID3._decode_string = _counted(tinytag._ID3._decode_string)  # type: ignore[method-assign]
@@ -231,6 +240,8 @@ def _read_format(file: BinaryIO) -> tuple[dict[str, tuple[str, ...]], bytes]:
         file.seek(id3_begin(file))
         file = BytesIO(file.read(MAX_READ))
     file.seek(0)
+    if head == ASF:
+        file = BytesIO(ordered_header(file, MAX_READ))
     _left.steps = MAX_STEPS
     bounded = cast("BinaryIO", _Bounded(file))
     try:

@@ -18,6 +18,7 @@ from serve_app.providers.tags.identity import TAGS, identity_of
 from serve_app.providers.tags.reader import Cover, Tags, read_cover, read_tags
 from tests.data.audio_files import (
     MUSEPACK,
+    RATE,
     Encoding,
     click_track,
     encode,
@@ -95,6 +96,33 @@ def in_container(path: Path, encoding: Encoding, labels: dict[str, str]) -> Path
                 packet.stream = stream
                 file.mux(packet)
     return path
+
+
+@pytest.mark.parametrize("kind", ["wav", "aiff"])
+def test_id3_counts_before_other_chunks(kind: str, tmp_path: Path) -> None:
+    """Editors change ID3 alone, and players show it."""
+    codec = {"wav": "pcm_s16le", "aiff": "pcm_s16be"}[kind]
+    labels = {"title": "Before", "artist": "The same", "comment": "Kept"}
+    path = in_container(tmp_path / f"a.{kind}", Encoding(kind, kind, codec, "s16"), labels)
+    file = mutagen.File(path)
+    file.add_tags()
+    file.tags.add(mutagen.id3.TIT2(encoding=3, text="After"))
+    file.tags.add(mutagen.id3.TPE1(encoding=3, text=["The same", "Another"]))
+    file.save()
+    tags = read_tags(path)
+    assert tags.fields["title"] == ("After", "Before")
+    assert tags.fields["artist"] == ("The same", "Another")
+    assert tags.first("comment") == "Kept"
+
+
+def test_the_first_artist_of_wma_is_the_one_that_players_show(tmp_path: Path) -> None:
+    wma = Encoding("WMA", "asf", "wmav2", "fltp", RATE, 128_000)
+    path = wma.write(tmp_path / "a.wma", 2)
+    file = mutagen.File(path)
+    file["Author"], file["WM/Genre"] = ["First", "Second"], ["Rock", "Pop"]
+    file.save()
+    fields = read_tags(path).fields
+    assert (fields["artist"], fields["genre"]) == (("First", "Second"), ("Rock", "Pop"))
 
 
 @pytest.mark.parametrize("encoding", WITH_APE, ids=lambda encoding: encoding.name)
