@@ -613,6 +613,15 @@ def test_a_phone_shows_one_column_without_scrolling_sideways(page: Page) -> None
         assert box["width"] > 0.85 * viewport["width"]
 
 
+def test_the_way_in_fits_the_smallest_phone(context: BrowserContext, live: LiveApplication) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": 240, "height": 640})  # fields of Firefox are a third wider
+    page.goto(live.url)
+    door = page.locator("#door")
+    door.wait_for(state="visible")
+    assert door.evaluate("(door) => door.scrollWidth - door.clientWidth") == 0
+
+
 def test_forced_colours_leave_what_colour_tells(page: Page) -> None:
     page.emulate_media(forced_colors="active")
     analyse_demo(page)
@@ -624,6 +633,7 @@ def test_forced_colours_leave_what_colour_tells(page: Page) -> None:
         ("[role=tab][aria-selected=true]", "[role=tab][aria-selected=false]", "background-color"),
         (".times [aria-pressed=true]", ".times [aria-pressed=false]", "background-color"),
         ("tbody tr.open", "tbody tr:not(.open)", "outline-style"),
+        ("meter", ".panel", "background-color"),
     ):
         looks = [
             page.locator(selector).first.evaluate(STYLE_OF, style) for selector in (one, other)
