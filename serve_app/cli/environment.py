@@ -1,6 +1,7 @@
 """What the commands share: settings, cards, and how they report failures."""
 
 import asyncio
+import errno
 import os
 import pwd
 import re
@@ -85,6 +86,17 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        fail(reason(error))
+
+
+@contextmanager
+def full_disk_told() -> Iterator[None]:
+    """Say in one line that a disk is full, that of standard output too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
         fail(reason(error))
 
 

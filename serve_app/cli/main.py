@@ -25,7 +25,14 @@ from serve_app.cli import (
     status,
 )
 from serve_app.cli.analysis import analyze, embed
-from serve_app.cli.environment import check_settings, console, fail, in_closed_folder, refuse_root
+from serve_app.cli.environment import (
+    check_settings,
+    console,
+    fail,
+    full_disk_told,
+    in_closed_folder,
+    refuse_root,
+)
 from serve_app.cli.library import backfill, export, link, scan, similar, tag, vectors
 from serve_app.cli.mcp import command as mcp
 from serve_app.cli.training import beats
@@ -158,7 +165,8 @@ def main() -> None:
     redact_logs()
     try:
         check_here()
-        app()
+        with full_disk_told():
+            app()
     except SystemExit as ended:
         end(int(ended.code or 0))
     except KeyboardInterrupt:  # before the command had begun

@@ -1,12 +1,16 @@
 """Analysis by the service: free jobs of files, by the real queue and a real worker."""
 
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from models.rhythm.tempo import TempoRange
-from serve_app.cli.analysis import by_service
+from serve_app.cli.analysis import analyze, by_service
 from serve_app.cli.analysis.by_service import ACCOUNT, TIER, ServiceEngine
+from serve_app.composition.files import LocalFiles
 from serve_app.composition.options import StoreOptions
 from serve_app.domain.errors import ServiceUnavailableError, UnprocessableAudioError
 from serve_app.ledger.jobs.types import AnalysisJob, FileSource
@@ -56,3 +60,20 @@ async def test_nobody_waits_for_a_service_that_has_ended(
     async with open_application(api_stores, demo_catalog, with_worker=False) as api:
         with pytest.raises(ServiceUnavailableError, match="afa up"):
             await ServiceEngine(api.stores.jobs, lambda: False).analyze(DEMO)
+
+
+def test_what_cannot_be_shown_is_raised_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a group of errors `afa analyze` did not know it, and ended in a traceback."""
+
+    @asynccontextmanager
+    async def no_engine(*_: object) -> AsyncIterator[ServiceEngine]:
+        yield ServiceEngine(None, lambda: False)  # type: ignore[arg-type]  # each file fails
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(analyze, "service_engine", no_engine)
+    with pytest.raises(OSError, match="No space left"):
+        analyze.by_service(LocalFiles(tmp_path))(["a.mp3", "b.mp3"], None, full)

@@ -147,3 +147,9 @@ def test_a_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
     done = afa("mkdir gone; cd gone; rmdir ../gone; afa scan Music", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "afa: the folder that this runs in was deleted; go to another one first\n"
+
+
+def test_a_full_disk_behind_standard_output_is_told(tmp_path: Path) -> None:
+    """All commands but two ended in a traceback."""
+    done = afa("afa models list >/dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "afa: No space left on device\n")

@@ -256,7 +256,10 @@ def by_service(files: LocalFiles) -> Analyse:
     """Analyse with the running service, several files at a time."""
 
     def analyse(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
-        asyncio.run(analyse_all(names, within, done))
+        try:
+            asyncio.run(analyse_all(names, within, done))
+        except ExceptionGroup as failed:  # of `done` alone: what is shown cannot be written
+            raise failed.exceptions[0] from None
 
     async def analyse_all(names: Sequence[str], within: TempoRange | None, done: Done) -> None:
         async with service_engine(Settings(), files, within) as engine:
