@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import mutagen
 import pytest
+from mutagen.apev2 import APEv2
 from mutagen.id3 import APIC, ID3, TIT2, TKEY, TXXX, Encoding
 from playwright.sync_api import Page, Request, Route, expect
 
@@ -274,10 +275,16 @@ def test_why_a_copy_gets_no_tags_is_told(page: Page, tmp_path: Path) -> None:
     field = (7).to_bytes(4, "little") + b"TITLE=x"
     whole_bytes = b"GEOB" + (304).to_bytes(4) + bytes(2 + 304) + b"TIT2\0\0\0\x02\0\0\x03x"
     old_itunes = b"ID3\x04\0\0\0\0" + bytes(divmod(len(whole_bytes), 128)) + whole_bytes
+    untagged = mp3(tmp_path / "b.mp3", None)
+    ape = APEv2()
+    ape["Title"] = "Only there"
+    ape.save(tmp_path / "ape")
     for name, content, told in (
+        ("v1.mp3", untagged.read_bytes() + b"TAG" + bytes(125), "not known here"),
+        ("ape.mp3", untagged.read_bytes() + (tmp_path / "ape").read_bytes(), "not known here"),
         ("a.ogg", (tmp_path / "a.ogg").read_bytes(), "Only MP3 and FLAC"),
         ("flags.mp3", b"ID3\x04\x00\x80" + version_4[6:], "not known here"),
-        ("itunes.mp3", old_itunes + mp3(tmp_path / "b.mp3", None).read_bytes(), "not known here"),
+        ("itunes.mp3", old_itunes + untagged.read_bytes(), "not known here"),
         ("twice.mp3", b"ID3\x03\0\0\0\0\0\0" + version_4, "not known here"),
         ("id3.flac", b"ID3\x03\0\0\0\0\0\0" + lossless.read_bytes(), "not known here"),
         ("empty.flac", with_comments(lossless, b""), "damaged"),

@@ -55,6 +55,12 @@ async function isMpeg(file, from) {
   return bytes[at] === 0xff && (bytes[at + 1] & 0xe6) === 0xe2;
 }
 
+/** Whether ID3v1 or APEv2 ends it; beside ID3v2, players no longer look at those for its names. */
+async function isTaggedAtEnd(file) {
+  const end = text(await bytesOf(file, Math.max(0, file.size - 128), file.size));
+  return end.startsWith("TAG") || end.startsWith("APETAGEX", 96);
+}
+
 const text = (bytes) => String.fromCharCode(...bytes);
 const ascii = (words) => Uint8Array.from(words, (letter) => letter.charCodeAt(0));
 
@@ -74,7 +80,7 @@ const sized = (size, bits) => [3, 2, 1, 0].map((place) => Math.floor(size / 2 **
 async function taggedMp3(file, tags, head) {
   const isTagged = text(head.subarray(0, 3)) === "ID3";
   const [version, flags] = isTagged ? [head[3], head[5]] : [3, 0];
-  if (![3, 4].includes(version) || flags) throw ODD();
+  if (![3, 4].includes(version) || flags || (!isTagged && (await isTaggedAtEnd(file)))) throw ODD();
   const bits = version === 4 ? 7 : 8;
   const end = isTagged ? 10 + sizeOf([...head.subarray(6, 10)], 7) : 0;
   if (!(await isMpeg(file, end))) throw /^(ID3|fLaC)/.test(text(await bytesOf(file, end, end + 4))) ? ODD() : OTHER();
