@@ -91,7 +91,8 @@ def draw(
     attributes, tags = figure.add_subplot(grid[2, 0]), figure.add_subplot(grid[2, 1])
     for axes in (wave, chroma, attributes, tags):
         _quieten(axes, colours)
-    figure.suptitle(_headline(features, title), x=0.01, ha="left", color=colours.text)
+    headline = _headline(features, title)
+    figure.suptitle(headline, x=0.01, ha="left", color=colours.text, parse_math=False)
     _draw_wave(wave, waveform, features, colours)
     _draw_chroma(chroma, features, colours)
     values = [100 * getattr(features, name) for name in ATTRIBUTES]

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,7 +147,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
 
 def test_a_plot_may_be_a_dark_svg(clip: Path, tmp_path: Path) -> None:
     plot = tmp_path / "plot.svg"
-    done = runner.invoke(app, ["analyse", str(clip), "--plot", str(plot), "--dark"])
+    named = tmp_path / "A$AP - 100% $ick_^{.ogg"  # no formula, though it looks like one
+    shutil.copyfile(clip, named)
+    done = runner.invoke(app, ["analyse", str(named), "--plot", str(plot), "--dark"])
     assert done.exit_code == 0, done.output
     assert DARK.ground in plot.read_text()
 
