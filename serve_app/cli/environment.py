@@ -91,7 +91,7 @@ def told(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def full_disk_told() -> Iterator[None]:
-    """Say in one line that a disk is full, that of standard output too."""
+    """Report a full disk in one line, even that of standard output."""
     try:
         yield
     except OSError as error:

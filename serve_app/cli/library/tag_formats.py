@@ -111,7 +111,7 @@ def _told() -> Iterator[None]:
 
 @contextmanager
 def _saving(file: Any, path: Path) -> Iterator[None]:
-    """Set aside what ends a file: mutagen makes ID3v1 anew, and drops all behind APEv2."""
+    """Keep the end of a file: mutagen rewrites ID3v1, and drops everything after APEv2."""
     from mutagen.apev2 import APEv2File
     from mutagen.mp3 import MP3
 
@@ -175,11 +175,11 @@ def open_tags(path: Path) -> TaggedFile:
 
 
 def _load(file: Any, path: Path) -> None:
-    """Read ID3v2 as it is written; of ID3v1 alone make what other programs make of it."""
+    """Read ID3v2 as written; without it, read ID3v1 as other programs do."""
     from mutagen.id3 import COMM, Encoding
 
     version = file.tags.version
-    if version >= _ID3V2:  # translated, odd years and old frames are lost
+    if version >= _ID3V2:  # translation would lose odd years and old frames
         file.load(path, translate=version < _ID3V23, load_v1=False)
         if version >= _ID3V23:
             _in_their_order(file.tags)
@@ -190,7 +190,7 @@ def _load(file: Any, path: Path) -> None:
 
 
 def _in_their_order(tags: Any) -> None:
-    """Have frames written as they lie, pictures last; mutagen sorts them by size, chapters too."""
+    """Write frames in file order, pictures last; mutagen would sort them by size, chapters too."""
     from mutagen.id3._tags import save_frame
 
     def write(config: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Puts ASF's header (WMA) into the order in which its fields are meant.
+"""Sorts the header of ASF (WMA) so that its fields are read in their intended order.
 
 Invariant: whatever the file holds, at most `MAX_OBJECTS` objects are looked at.
 
@@ -11,7 +11,7 @@ import struct
 from typing import BinaryIO
 
 ASF = b"\x30\x26\xb2\x75"
-"""How it begins."""
+"""First bytes of a file."""
 MAX_OBJECTS = 1000
 
 _EXTENSION = bytes.fromhex("b503bf5f2ea9cf118ee300c00c205365")
@@ -20,7 +20,7 @@ _OBJECT = struct.Struct("<16sQ")
 
 
 def ordered_header(file: BinaryIO, max_bytes: int) -> bytes:
-    """Read a header, and put its extension behind the other objects."""
+    """Read a header, and move its extension after the other objects."""
     head = file.read(_HEAD.size)
     size = _HEAD.unpack(head)[0] if len(head) == _HEAD.size else 0
     rest = file.read(min(max(0, size - len(head)), max_bytes))

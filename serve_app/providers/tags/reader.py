@@ -162,7 +162,7 @@ def _add_value(self: TinyTag, fieldname: str, value: str) -> None:
 
 
 def _take_first(self: TinyTag, id3: TinyTag) -> None:
-    """Put what the ID3 of a WAV or AIFF says before its other chunks, which few programs change."""
+    """Let the ID3 of a WAV or AIFF override its other chunks, which few programs update."""
     TinyTag._update(id3, self)
     vars(self).update({name: said for name, said in vars(id3).items() if name[0] != "_"})
 

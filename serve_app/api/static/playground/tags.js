@@ -55,7 +55,7 @@ async function isMpeg(file, from) {
   return bytes[at] === 0xff && (bytes[at + 1] & 0xe6) === 0xe2;
 }
 
-/** Whether ID3v1 or APEv2 ends it; beside ID3v2, players no longer look at those for its names. */
+/** Whether the file ends in ID3v1 or APEv2. If it also has ID3v2, players ignore the names in those. */
 async function isTaggedAtEnd(file) {
   const end = text(await bytesOf(file, Math.max(0, file.size - 128), file.size));
   return end.startsWith("TAG") || end.startsWith("APETAGEX", 96);
