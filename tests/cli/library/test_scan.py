@@ -163,7 +163,7 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert len(tracks(data_dir)) == 1
     kept = runner.invoke(app, forgetting).stdout  # as bad.mp3 fails beside it
     assert "1 missing" in kept
-    assert "the same command forgets it the next time" in " ".join(kept.split())
+    assert "run the command again to forget them" in " ".join(kept.split())
     assert "1 forgotten" in runner.invoke(app, forgetting).stdout
     assert tracks(data_dir) == []
     refused = runner.invoke(app, [*forgetting, "--watch"])
