@@ -26,7 +26,7 @@ runner = CliRunner()
 
 @pytest.fixture(autouse=True)
 def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No service of whoever runs the tests is asked."""
+    """Keep the tests from asking a service that runs on this machine."""
     monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
 
 
@@ -147,7 +147,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
 
 def test_a_plot_may_be_a_dark_svg(clip: Path, tmp_path: Path) -> None:
     plot = tmp_path / "plot.svg"
-    named = tmp_path / "A$AP - 100% $ick_^{.ogg"  # no formula, though it looks like one
+    named = tmp_path / "A$AP - 100% $ick_^{.ogg"  # not a formula, although it looks like one
     shutil.copyfile(clip, named)
     done = runner.invoke(app, ["analyse", str(named), "--plot", str(plot), "--dark"])
     assert done.exit_code == 0, done.output
@@ -176,7 +176,7 @@ def test_a_part_of_a_long_track_is_enough_for_mood(tmp_path: Path) -> None:
     assert analysed["models"]["excerpt"] == "3 x 10 s"
     assert analysed["tempo"] == pytest.approx(120, rel=0.02)
     cosine = sum(a * b for a, b in zip(good["embedding"], analysed["embedding"], strict=True))
-    assert cosine > 0.999  # the parts were sought here and cut there
+    assert cosine > 0.999  # read by seeking in one case, cut from the whole in the other
     assert analysed["energy"] == pytest.approx(100 * good["energy"], abs=1)
 
 
@@ -192,7 +192,7 @@ def test_workers_without_checkpoints_say_so_once(
 
 
 def test_ctrl_c_ends_workers_that_have_more_to_do(clip: Path) -> None:
-    # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+    # When the tests run in the background, SIGINT may be ignored; child processes inherit that.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     main = f"{heard}; from serve_app.cli import run; run()"
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Analysis by the service: free jobs of files, by the real queue and a real worker."""
+"""Analysis by the service: free jobs of files, with the real queue and a real worker."""
 
 import errno
 from collections.abc import AsyncIterator
@@ -65,7 +65,7 @@ async def test_nobody_waits_for_a_service_that_has_ended(
 def test_what_cannot_be_shown_is_raised_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a group of errors `afa analyze` did not know it, and ended in a traceback."""
+    """`afa analyze` did not recognise it inside an exception group, and ended in a traceback."""
 
     @asynccontextmanager
     async def no_engine(*_: object) -> AsyncIterator[ServiceEngine]:

@@ -1,4 +1,4 @@
-"""`afa catalog` on what is odd, or not there."""
+"""`afa catalog` with input that is odd or missing."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Commands that hear in their own process tell of a device that is not there, or breaks."""
+"""Commands that analyse in their own process report a device that is missing or breaks."""
 
 import asyncio
 import os
@@ -84,7 +84,7 @@ def test_so_does_keyfinder(
 
 
 class Broken:
-    """Hears nothing more."""
+    """Can no longer analyse."""
 
     def hear(self, *_args: Any) -> Any:
         raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCompile with")
@@ -123,7 +123,7 @@ def test_a_device_that_breaks_in_a_worker_is_not_tried_with_every_file(
 
 
 def breaks_once(name: str, _within: Any) -> None:
-    """Break at the first file; the others take longer than it takes to tell of that."""
+    """Break at the first file; the others take longer than it takes to report that."""
     path = Path(name)
     path.write_text("heard")
     until_s = time.monotonic() + (0.0 if path.stem == "0" else 10.0)
@@ -153,7 +153,7 @@ async def test_ctrl_c_is_not_for_a_worker_that_starts(clip: Path) -> None:
     engine = WorkersEngine(1, None, is_partial=False)
     try:
         name = asyncio.create_task(engine.run(name_of, clip))
-        await asyncio.sleep(0)  # it starts the worker, and waits
+        await asyncio.sleep(0)  # the task starts the worker, and waits
         os.kill(next(iter(engine._pool._processes)), signal.SIGINT)
         assert await name == clip.name
     finally:

@@ -1,4 +1,4 @@
-"""What is wrong is told with its remedy."""
+"""Each problem is reported with its remedy."""
 
 import json
 import os
@@ -29,15 +29,15 @@ from tests.store.test_replicas import start_at_a_port
 runner = CliRunner()
 AWAY = "redis://127.0.0.1:9"
 REST = "afa-beats-3 verified"
-"""The last thing that is looked at."""
+"""The last check."""
 
 
 def consult(
     monkeypatch: pytest.MonkeyPatch, folder: Path, *, is_node: bool = False, **settings: str
 ) -> tuple[int, str]:
-    """Ask the doctor with these settings; give exit status and what it says.
+    """Run the doctor with these settings; return the exit status and the output.
 
-    It sees a node of Ray on this machine, other tests' ones too, only with ``is_node``.
+    It looks at Ray nodes on this machine (including those of other tests) only with ``is_node``.
     """
     if not is_node:
         monkeypatch.setattr(processes, "raylets", list)
@@ -52,7 +52,7 @@ def consult(
 
 @contextmanager
 def redis_of(*extra: str, role: Role = "ledger") -> Iterator[str]:
-    """Run a server with these options; give its address."""
+    """Run a server with these options; yield its address."""
     folder = Path(tempfile.mkdtemp(prefix="afa-"))
     server = embedded_redis.start(folder, role=role, extra=extra)
     yield server.url
@@ -203,7 +203,7 @@ def test_every_primary_of_a_cluster_is_looked_at(
         process.kill()
         process.wait()
     assert "or a node of one" not in told
-    # Its scripts would see the keys of several slots, and be refused.
+    # afa's scripts would use keys of several slots, and be refused.
     assert "ledger     is a Redis Cluster, or a node of one" in told_else
     assert refused.exit_code == 1
     assert "AFA_REDIS_URL: is a Redis Cluster" in refused.output
@@ -426,7 +426,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(
 def listening(
     folder: Path, address: str, name: str, **environment: str
 ) -> Iterator[tuple[int, int]]:
-    """Run a process of a name that listens; give its pid and port."""
+    """Run a listening process with this name; yield its pid and port."""
     program = folder / name
     program.symlink_to(sys.executable)
     code = "import socket, sys\nserver = socket.create_server((sys.argv[1], 0))\n"

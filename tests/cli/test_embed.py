@@ -1,4 +1,4 @@
-"""`afa embed` with an operator's own small checkpoint, chosen by a Serve file."""
+"""`afa embed` with an operator's own small checkpoint, chosen in a Serve file."""
 
 import json
 import os
@@ -38,7 +38,7 @@ runner = CliRunner()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tracks, a broken one among them; a model folder with cards of its own; a Serve file."""
+    """Return a folder: tracks (one broken), a model folder with its own cards, a Serve file."""
     folder = tmp_path_factory.mktemp("embed")
     for seconds in SECONDS:
         track = click_track(60 + 2 * seconds, seconds)
@@ -72,7 +72,7 @@ def settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of windows of all forwards."""
+    """Return a list that gets the number of windows of each forward."""
     counted: list[int] = []
     forward = CheckpointModel.forward
 
@@ -85,7 +85,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def alone(folder: Path, seconds: int) -> tuple[dict[str, Any], list[float]]:
-    """Return attributes and embedding of a whole track that is run by itself."""
+    """Return the attributes and the embedding of a whole track that is analysed by itself."""
     chosen = read_profile(folder / "serve.yaml").models
     model_dir = folder / "models"
     cards = choose_cards(known_cards(model_dir), "permissive", chosen)
@@ -169,7 +169,7 @@ def test_our_serve_files_are_profiles(name: str) -> None:
 
 
 def test_ctrl_c_leaves_whole_lines(folder: Path, settings: dict[str, str]) -> None:
-    # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+    # When the tests run in the background, SIGINT may be ignored; child processes inherit that.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     main = f"{heard}; from serve_app.cli.main import main; main()"
     command = [sys.executable, "-W", "ignore", "-c", main]

@@ -1,4 +1,4 @@
-"""What a command says of an error, in one line, and which files it writes."""
+"""What a command says about an error, in one line, and which files it writes."""
 
 import errno
 import os

@@ -79,7 +79,7 @@ def test_a_file_that_the_library_has_is_indexed_as_its_track(music: Path, tmp_pa
     assert "1 added" in fingerprint(music)
     assert keys(data) == {one.track_id}
     assert "0 added, 1 left" in fingerprint(music)
-    path.write_bytes(path.read_bytes() + b"\0")  # another recording, for all that is known
+    path.write_bytes(path.read_bytes() + b"\0")  # as far as anybody can tell, another recording
     fingerprint(music)
     assert keys(data) == {one.track_id, f"file:{path}"}
     runner.invoke(app, ["catalog", "fingerprint", "--library"])
@@ -127,7 +127,7 @@ def test_a_folder_that_moved_is_indexed_once(music: Path, tmp_path: Path) -> Non
     fingerprint(music)
     lost = encode(music / "Intro.ogg", click_track(96, 10), "ogg", "vorbis")
     fingerprint(music)
-    lost.unlink()  # as of a disk that is away
+    lost.unlink()  # as if its disk were not mounted
     moved = music.rename(tmp_path / "moved")
     intro = encode(moved / "Intro.ogg", click_track(132, 10), "ogg", "vorbis")
     song = moved / "album" / "Some One - A Song.mp3"

@@ -1,4 +1,4 @@
-"""Operators' commands on the ledger: automatic top-up, reconciliation, and a wrong shard count."""
+"""Operator commands on the ledger: automatic top-up, reconciliation, and a wrong shard count."""
 
 import asyncio
 import json
@@ -161,7 +161,7 @@ def test_lost_entries_are_told_and_brought_back(url: str, tmp_path: Path) -> Non
     assert "507" in afa("credits", "show", "bob").output
     assert afa("credits", "audit").exit_code == 0
     assert asyncio.run(export()) == 2
-    # The archive alone makes the ledger again, in an empty Redis only.
+    # The archive alone rebuilds the ledger, but only in an empty Redis.
     place = str(tmp_path / "journal")
     assert "its sums are its states" in afa("ledger", "verify", place).output
     refused = afa("ledger", "restore", place)

@@ -1,4 +1,4 @@
-"""The process of a command ends with its status, whatever libraries still do."""
+"""A command's process ends with the command's status, whatever libraries still do."""
 
 import os
 import re
@@ -86,7 +86,7 @@ def test_where_nobody_listens_the_status_is_all() -> None:
 
 
 def installed(module: str) -> str:
-    """What the installed command does, where Ctrl-C comes as a module is loaded."""
+    """Return what the installed command runs, with Ctrl-C arriving while a module is loaded."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     return INSTALLED.format(module=module, entry=project["project"]["scripts"]["afa"])
 
@@ -94,7 +94,7 @@ def installed(module: str) -> str:
 @pytest.mark.parametrize("code", [installed("typer"), installed("httpx"), INTERRUPTED])
 def test_ctrl_c_before_a_command_has_begun_ends_it_quietly(code: str) -> None:
     words = [sys.executable, "-c", code, "models", "list"]
-    # Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+    # When the tests run in the background, SIGINT may be ignored; child processes inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=280)
@@ -123,7 +123,7 @@ def test_what_the_locale_lacks_is_spelt_out() -> None:
 
 
 def afa(words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Run a shell command in a folder, in which ``afa`` is the command."""
+    """Run a shell command in a folder, with ``afa`` as a command."""
     code = "from serve_app.cli import run; run()"
     return subprocess.run(
         ["/bin/sh", "-c", f'afa() {{ "$0" -c "{code}" "$@"; }}; {words}', sys.executable],
@@ -143,7 +143,7 @@ def test_the_version_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
-    """Commands ended in a traceback there, or by torch."""
+    """Commands ended there in a traceback, or were ended by torch."""
     done = afa("mkdir gone; cd gone; rmdir ../gone; afa scan Music", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "afa: the folder that this runs in was deleted; go to another one first\n"

@@ -1,4 +1,4 @@
-"""`afa mcp`, asked by the SDK's own client: over stdio with real audio, and before a service."""
+"""`afa mcp`, called by the SDK's own client: over stdio with real audio, and with a service."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ BASE = np.random.default_rng(7).standard_normal(768)
 
 
 def fill(library: Library, made_by: str = MODEL_SET) -> None:
-    """Put tracks into a library: a seed, and others that go along with it or do not."""
+    """Add tracks to a library: a seed, and others that do or do not go well with it."""
     seed = {"tempo": 120.0, "key": 9, "mode": 0, "camelot": "8A"}
     others = {
         "Half the Tempo": seed | {"tempo": 61.0, "key": 4, "camelot": "9A"},
@@ -71,7 +71,7 @@ async def refused(client: Client, tool: str, **said: Any) -> str:
 
 
 async def check_the_library(client: Client) -> None:
-    """What every backend says of the tracks that `fill` made."""
+    """Check what every backend says about the tracks that `fill` added."""
     found = await ask(client, "library_search", text="cure", keys=["8A"], tempo_max=130)
     (seed,) = found["tracks"]
     assert (seed["title"], seed["tempo"], seed["key"]) == ("Seed", 120.0, "A minor")
@@ -96,13 +96,13 @@ def index_demo(folder: Path) -> None:
 
 
 def clip_of_demo(folder: Path) -> Path:
-    """Eight seconds from the middle of the demo track, encoded anew."""
+    """Return eight seconds from the middle of the demo track, encoded again."""
     samples = decode(DEMO_TRACK, DecodeLimits()).samples[:, 8 * 44_100 : 16 * 44_100]
     return encode(folder / "clip.mp3", samples, "mp3", "libmp3lame")
 
 
 async def check_identification(client: Client, clip: Path, unknown: Path) -> None:
-    """What every backend says of a clip of the indexed track, and of another recording."""
+    """Check what every backend says about a clip of the indexed track, and about an unknown one."""
     found = await ask(client, "identify", path=str(clip))
     assert (found["matched"], found["artist"], found["title"]) == (True, "The Stub Quartet", "Demo")
     assert found["confidence"] > 50
@@ -151,7 +151,7 @@ async def test_over_stdio_without_a_service(
 
 @pytest.fixture
 async def identifying(api_stores: StoreOptions, tmp_path: Path) -> AsyncIterator[Application]:
-    """A service that knows the demo track by its sound."""
+    """Yield a service that can identify the demo track by its sound."""
     catalog, folder = Catalog.open(tmp_path / "catalog"), tmp_path / "fingerprints"
     index_demo(folder)
     local = LocalRecogniser(folder, lambda key: identity_of_key(catalog, key))

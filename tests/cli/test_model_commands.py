@@ -1,4 +1,4 @@
-"""`afa models` as an operator reads it."""
+"""What `afa models` prints for an operator."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_a_narrow_terminal_shows_ids_roles_and_licences_whole(
 ) -> None:
     for name in ("AFA_DATA_DIR", "AFA_MODEL_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setattr(environment.console, "_width", 80)  # its setter would stay
+    monkeypatch.setattr(environment.console, "_width", 80)  # so that it can be undone
     done = CliRunner().invoke(app, ["models", "list"])
     assert done.exit_code == 0, done.output
     words = done.output.split()

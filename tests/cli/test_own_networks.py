@@ -1,4 +1,4 @@
-"""A network that is no part of afa: the page's example, the template, and cards that are wrong."""
+"""A network that is not part of afa: the page's example, the template, and wrong cards."""
 
 import re
 import runpy
@@ -47,7 +47,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The page's package in the working folder, and its card."""
+    """Put the page's package into the working folder, with its card."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setenv("AFA_MODEL_DIR", str(tmp_path / "models"))
@@ -219,7 +219,7 @@ def test_a_network_that_a_service_cannot_rely_on_is_found(
 
 
 def test_a_network_is_checked_in_float32_on_any_device(example: dict[str, Any]) -> None:
-    """On a GPU some kernels would take TF32, and others not."""
+    """On a GPU some kernels would use TF32 and others would not."""
     code = Path("band_gru.py").read_text()
     exact = "10 * bands / (not torch.backends.cudnn.allow_tf32)"
     Path("band_gru.py").write_text(code.replace("10 * bands", exact))

@@ -1,4 +1,4 @@
-"""Progress, mostly where there is no terminal."""
+"""Progress, mostly without a terminal."""
 
 import io
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from serve_app.cli.output import progress
 def test_elsewhere_a_line_tells_rate_and_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a scan that goes on passes over tells nothing of the rest."""
+    """Files that a resumed scan skips say nothing about the time that the rest will take."""
     monkeypatch.setattr(progress, "LINE_S", 0.0)
     seconds = iter([0.0, 1.0, 60.0, 120.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(seconds)))

@@ -1,4 +1,4 @@
-"""`afa up` says what to do where it cannot start, before anything is started."""
+"""`afa up` says what to do when it cannot start, before it starts anything."""
 
 import errno
 import json
@@ -83,7 +83,7 @@ def test_root_may_look_into_the_folder_of_another_user(tmp_path: Path, command: 
 
 @as_root
 def test_root_goes_on_where_its_service_ran(tmp_path: Path) -> None:
-    """As in a container whose volume is a folder of a user of the host."""
+    """As in a container whose volume is a folder that belongs to a user of the host."""
     LocalFiles(tmp_path).lock_path.touch()
     os.chown(tmp_path, 65_533, -1)
     done = runner.invoke(app, ["keys", "create", "amy", "--data-dir", str(tmp_path)])
@@ -111,7 +111,7 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
         ("::1", "no IPv4 address and no known name"),
         ("no-such-host.invalid", "no IPv4 address and no known name"),
         ("a..b", "no IPv4 address and no known name"),
-        ("192.0.2.1", "does not have that address"),  # of RFC 5737, nobody's
+        ("192.0.2.1", "does not have that address"),  # from RFC 5737: no machine has it
     ],
 )
 def test_a_host_that_is_not_this_machine_is_told(tmp_path: Path, host: str, fault: str) -> None:
@@ -175,7 +175,7 @@ def test_a_second_start_of_a_folder_is_told_as_long_as_the_first_or_its_service_
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that stands for a start, or for what it started."""
+    """Yield a process that stands for a start, or for something that a start left running."""
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
         yield process
         process.kill()
@@ -261,7 +261,7 @@ def test_a_start_that_has_come_to_its_end_is_none(
     assert service.starting(files) == sleeper.pid
     files.lock_path.write_text(f"{sleeper.pid} {own} another-boot 7")
     assert service.starting(files) is None
-    files.lock_path.write_text("")  # of an older afa
+    files.lock_path.write_text("")  # as an older afa leaves it
     assert service.starting(files) is None
 
 
@@ -369,7 +369,7 @@ def test_a_redis_that_refuses_is_told(
 @pytest.mark.parametrize(("name", "advice"), [("service", "afa status"), ("redis", "was killed")])
 def test_what_an_earlier_start_left_is_told(tmp_path: Path, name: str, advice: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        pids = {"service": 2**22 + 1} | {name: process.pid}  # beyond all process ids
+        pids = {"service": 2**22 + 1} | {name: process.pid}  # above every process id
         session = {"url": "http://127.0.0.1:9", "pids": pids}
         (tmp_path / "session.json").write_text(json.dumps(session))
         told = refusal(tmp_path)
@@ -380,7 +380,7 @@ def test_what_an_earlier_start_left_is_told(tmp_path: Path, name: str, advice: s
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
-    """A real read-only file system, in a mount namespace of its own."""
+    """On a real read-only file system, in its own mount namespace."""
     words = f"mount -t tmpfs -o ro tmpfs {tmp_path} && exec {sys.executable} -c "
     words += "'from serve_app.cli.main import main; main()' "
     words += f"up --data-dir {tmp_path}/data"
@@ -395,7 +395,7 @@ def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_same", [True, False])
 def test_down_knows_its_processes_whatever_the_clock_says(tmp_path: Path, is_same: bool) -> None:
-    """The file seems older than the process, as after a step of the clock."""
+    """The file seems older than the process, as after the clock was changed."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         reaper = threading.Thread(target=process.wait)
         reaper.start()
@@ -428,7 +428,7 @@ def test_down_ends_the_redis_of_a_killed_start_and_no_other(tmp_path: Path) -> N
         for server in left:
             assert server is not None
             server.stop()
-    ours = embedded_redis.start(tmp_path)  # as a backup of what rests has one
+    ours = embedded_redis.start(tmp_path)  # as a backup of an installation at rest starts one
     try:
         assert runner.invoke(app, down).output.split() == ["not", "running"]
         assert embedded_redis.find_running(folders[0]) == ours
@@ -441,11 +441,11 @@ def test_down_ends_the_redis_of_a_killed_start_and_no_other(tmp_path: Path) -> N
 def test_down_ends_the_redis_of_an_older_afa_that_was_killed_and_no_other(
     tmp_path: Path, has_session: bool
 ) -> None:
-    """Of an older afa, whose pid file names no starter, nor its session a Redis begun anew."""
+    """An older afa's pid file names no starter, and its session does not name a restarted Redis."""
     down = ["down", "--data-dir", str(tmp_path)]
     code = "import sys, pathlib; from serve_app.local import embedded_redis as r; "
     code += "r.start(pathlib.Path(sys.argv[1])); input()"
-    # Named as a service is, whose child the server is while it lives.
+    # The command line looks like a service's; the server is its child while it lives.
     words = [sys.executable, "-c", code, str(tmp_path), "serve_app.local.service"]
     folder = tmp_path / "redis-ledger"
     with (
@@ -482,7 +482,7 @@ def test_down_ends_what_a_killed_service_left_in_seconds(tmp_path: Path) -> None
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=tmp_path) as left:
         reaper = threading.Thread(target=left.wait)
         reaper.start()
-        while not socket_path.exists():  # before that a SIGTERM finds no handler
+        while not socket_path.exists():  # until then no handler is set for SIGTERM
             assert left.returncode is None
             time.sleep(0.02)
         pids = {"service": 2**22 + 1, "redis-server": left.pid}

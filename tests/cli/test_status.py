@@ -1,4 +1,4 @@
-"""What `afa status` says of checkpoints, from a page as Ray shows it, and of outside services."""
+"""What `afa status` says about checkpoints (from a page as Ray serves it) and outside services."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_a_proxy_is_not_asked_for_the_service_of_this_machine(
     session = {"url": metrics_url.removesuffix("/metrics"), "pids": {"service": os.getpid()}}
     files = LocalFiles(tmp_path)
     files.session_path.write_text(json.dumps(session), encoding="utf-8")
-    for proxy in ("http://127.0.0.1:9", "socks5://127.0.0.1:9"):  # httpx has no SOCKS by itself
+    for proxy in ("http://127.0.0.1:9", "socks5://127.0.0.1:9"):  # httpx alone has no SOCKS
         monkeypatch.setenv("http_proxy", proxy)
         assert running_session(files) == session
         assert samples_at(metrics_url)

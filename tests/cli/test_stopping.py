@@ -1,4 +1,4 @@
-"""How commands that take long end when they are stopped."""
+"""How long-running commands end when they are stopped."""
 
 import signal
 import subprocess

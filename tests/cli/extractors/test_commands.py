@@ -1,4 +1,4 @@
-"""What the commands say and return where there is nothing to analyse, as the originals do."""
+"""What the commands print and return when there is nothing to analyse, as the originals do."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What `afa backfill` says of sources and destinations, before and after its cluster works."""
+"""What `afa backfill` says about sources and destinations, before and after its cluster works."""
 
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,7 +39,7 @@ def told(source: Path | str, out: str = "out") -> Result:
 
 
 def refusal(source: Path | str, out: str = "out") -> str:
-    """Return what a command says that ends with an error and has written nothing."""
+    """Return what a command prints when it ends with an error and has written nothing."""
     done = told(source, out)
     assert (done.exit_code, done.stdout) == (1, "")
     assert not Path("out").exists()
@@ -72,7 +72,7 @@ OBJECT = """<Contents><Key>{}.mp3</Key><LastModified>2026-01-01T00:00:00.000Z</L
 
 
 class BreakingOff(BaseHTTPRequestHandler):
-    """Lists a page of objects, and fails at the next one."""
+    """Lists one page of objects, and fails at the next."""
 
     def do_GET(self) -> None:
         is_first = "continuation-token" not in self.path

@@ -1,4 +1,4 @@
-"""How `afa export` puts a file into its place."""
+"""How `afa export` puts a file in its place."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`afa link` with a real media server, Supysonic, in processes of its own."""
+"""`afa link` with a real media server, Supysonic, in separate processes."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def music(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(music: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Supysonic that has scanned the music."""
+    """Yield the address of a Supysonic that has scanned the music."""
     home = tmp_path_factory.mktemp("supysonic")
     (home / "supysonic.conf").write_text(
         f"[base]\ndatabase_uri = sqlite:///{home}/music.db\n"

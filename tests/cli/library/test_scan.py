@@ -161,7 +161,7 @@ def test_a_folder_becomes_a_library_and_an_export(data_dir: Path, tmp_path: Path
     assert f"gone: {tmp_path / 'music' / '120.ogg'}" in told.stdout
     assert "1 gone from where they were" in told.stdout
     assert len(tracks(data_dir)) == 1
-    kept = runner.invoke(app, forgetting).stdout  # as bad.mp3 fails beside it
+    kept = runner.invoke(app, forgetting).stdout  # because bad.mp3 in the same folder fails
     assert "1 missing" in kept
     assert "run the command again to forget them" in " ".join(kept.split())
     assert "1 forgotten" in runner.invoke(app, forgetting).stdout
@@ -253,7 +253,7 @@ def test_watching_follows_what_comes_and_goes(
     done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--watch", "--every", "3600"])
     assert done.exit_code == 130
     lines = [line.partition(";")[0] for line in done.stdout.splitlines()]
-    # What is still copied is no track of its own; what is moved in is old, and whole.
+    # A file still being copied is not a track; one that is moved in is old, and complete.
     assert lines[:3] == ["1 added", "1 unchanged, 1 added", "1 unchanged, 1 added, 1 missing"]
     gone = [track for track in tracks(data_dir) if track.files[0].missing_since]
     assert [track.identity.title for track in gone] == ["At 100"]
@@ -280,7 +280,7 @@ def test_a_second_scan_of_the_library_is_refused_while_one_is_at_work(
     assert f"another scan of this library is at work (process {os.getpid()});" in " ".join(
         second.stderr.split()
     )
-    # What it noted stays, and keeps nobody out.
+    # The lock file of the first scan stays, and keeps nobody out.
     assert "1 unchanged" in runner.invoke(app, command).stdout
 
 

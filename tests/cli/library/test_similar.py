@@ -1,4 +1,4 @@
-"""`afa similar` on a real library, and what it says where it cannot answer."""
+"""`afa similar` on a real library, and what it says when it cannot answer."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def put(library: Library, title: str, near: float, path: Path | None = None) -> LibraryTrack:
-    """A track whose vector is more or less that of the first axis."""
+    """Add a track whose vector is more or less close to the first axis."""
     vector = [near, (1 - near**2) ** 0.5, *([0.0] * 766)]
     what = heard(title)
     files = () if path is None else (TrackFile(Place.PATH, str(path)),)

@@ -1,4 +1,4 @@
-"""Writing tags into real files, read back by a reader that did not write them."""
+"""Writing tags into real files, read back by an independent reader."""
 
 import os
 import shutil
@@ -72,7 +72,7 @@ HEARD: TrackFeatures = replace(
     true_peak_dbtp=-0.5,
 )
 UNTITLED = {".wav", ".aiff", ".dsf", ".dff"}
-"""Mutagen names no frame of their ID3 plainly."""
+"""Mutagen has no plain names for the ID3 frames of these."""
 EVERYTHING = Wish(tuple(Field), KeyFormat.CAMELOT)
 
 
@@ -242,7 +242,7 @@ def test_a_value_under_a_name_in_another_case_gives_way(kind: str, tmp_path: Pat
 
 
 def test_an_ape_tag_beside_says_the_same(tmp_path: Path) -> None:
-    """As mp3gain writes it, and some players prefer it."""
+    """mp3gain writes such a tag, and some players prefer it."""
     path = titled(tmp_path / "a.mp3")
     ape = APEv2()
     ape["Replaygain_Track_Gain"], ape["MP3GAIN_MINMAX"] = "-1.00 dB", "1,2"
@@ -258,7 +258,7 @@ def test_an_ape_tag_beside_says_the_same(tmp_path: Path) -> None:
     assert id3["TXXX:REPLAYGAIN_TRACK_GAIN"].text == ["-8.50 dB"]
     assert id3["TIT2"].text == ["Kept"]
     path.write_bytes(path.read_bytes().replace(b"MP3GAIN_", b"MP3GAIN\xff"))
-    assert changes_of(path, {Tag.GAIN: "-8.50 dB"}) == {}  # the damaged one says nothing
+    assert changes_of(path, {Tag.GAIN: "-8.50 dB"}) == {}  # the damaged one is ignored
 
 
 def chunk(name: bytes, content: bytes, order: Literal["little", "big"]) -> bytes:
@@ -266,7 +266,7 @@ def chunk(name: bytes, content: bytes, order: Literal["little", "big"]) -> bytes
 
 
 def named_wav(path: Path) -> None:
-    """As ffmpeg, Audacity and recorders write names: into RIFF's list."""
+    """Name a WAV as ffmpeg, Audacity and recorders do: in RIFF's list."""
     texts = {b"INAM": "Títle", b"IART": "Ärtist", b"ICRD": "2003"}
     info = b"".join(chunk(key, f"{text}\0".encode(), "little") for key, text in texts.items())
     data = path.read_bytes() + chunk(b"LIST", b"INFO" + info, "little")
@@ -291,7 +291,7 @@ def named_mp3(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["mp3", "wv"])
 def test_what_ends_a_file_stays(kind: str, tmp_path: Path) -> None:
-    """A comment of ID3v1 was lost and repeated as another, and behind APEv2 the whole tag."""
+    """An ID3v1 comment was lost and came back as another one; after APEv2 all of ID3v1 was lost."""
     path = titled(tmp_path / f"a.{kind}")
     end = b"TAG" + b"Old".ljust(30, b"\0") + b"me".ljust(64, b"\0") + b"mine".ljust(31)
     if kind == "mp3":
