@@ -1,4 +1,4 @@
-"""An installation that rests, for the tests of backups."""
+"""An installation at rest, for the tests of backups."""
 
 import shutil
 import tempfile
@@ -20,10 +20,10 @@ from tests.local.installation import (
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Not pytest's own folder: a socket's path may have 107 bytes.
+    # Not pytest's own folder: the path of a socket may have at most 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="afa-"))
     yield folder
-    for place in folder.glob("*/redis-ledger"):  # of a test that failed
+    for place in folder.glob("*/redis-ledger"):  # left by a test that failed
         running = embedded_redis.find_running(place)
         if running is not None:
             running.stop()
@@ -57,7 +57,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture(params=["folder", "s3"])
 def place(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of an empty place for a backup."""
+    """Return the URL of an empty place for a backup."""
     if request.param == "folder":
         return (folder / "backup").as_uri()
     endpoint: str = request.getfixturevalue("s3_endpoint")

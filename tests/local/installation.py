@@ -36,7 +36,7 @@ RESULT = b'{"tempo": 120}'
 
 @dataclass
 class Installation:
-    """What `afa up` makes of a folder, as far as it is kept."""
+    """A folder as `afa up` prepares it, as far as it is kept."""
 
     data_dir: Path
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -52,14 +52,14 @@ class Installation:
         return Archive(Path(place).as_uri())
 
     def start(self) -> None:
-        """Start the Redis, as the service does."""
+        """Start Redis, as the service does."""
         make_private(self.data_dir)
         self.server = embedded_redis.start(self.data_dir)
         write_private(self.data_dir / "redis.url", self.server.url)
         self.files.key_pepper(Settings())
 
     def kill(self) -> None:
-        """End the Redis at once."""
+        """Kill Redis."""
         assert self.server is not None
         assert self.server.pid is not None
         os.kill(self.server.pid, signal.SIGKILL)
@@ -102,7 +102,7 @@ class Installation:
         return os.environ | {"PYTHONPATH": str(REPOSITORY)} | own
 
     def afa(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command on it."""
+        """Run an `afa` command on it."""
         return subprocess.run(
             self.command(*words),
             env=self.environment(),
@@ -119,7 +119,7 @@ async def whole(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def keep_asset(stores: Stores, owner: str, body: bytes) -> str:
-    """Do what an asset upload does, without looking at the audio."""
+    """Do what an asset upload does, without checking the audio."""
     asset_id = f"afa_{new_ulid()}"
     stored = await stores.objects.put_stream(asset_object_key(owner, asset_id), whole(body))
     new = NewAsset(asset_id, owner, stored.sha256, stored.size_bytes, "audio/wav", 86_400, 10**9)
@@ -136,7 +136,7 @@ async def submit(stores: Stores, owner: str) -> str:
 
 
 async def finish(stores: Stores, claim: Claim) -> None:
-    """Do what a worker does that has the result."""
+    """Do what a worker does once it has the result."""
     assert isinstance(claim.work.source, ObjectSource)
     async with stores.objects.at_hand(claim.work.source.key) as path:
         assert path.stat().st_size == 2000
@@ -146,7 +146,7 @@ async def finish(stores: Stores, claim: Claim) -> None:
 
 @dataclass(frozen=True)
 class Before:
-    """What nobody touches while the backup is taken."""
+    """What nobody changes while the backup is made."""
 
     key: str
     secret: str
@@ -156,7 +156,7 @@ class Before:
 
 
 async def furnish(stores: Stores) -> Before:
-    """Return the quiet account something of everything."""
+    """Give the quiet account some of everything."""
     for owner in BUSY:
         await stores.accounts.issue(owner, "pro")
     key = (await stores.accounts.issue(QUIET, "pro")).key
@@ -172,7 +172,7 @@ async def furnish(stores: Stores) -> Before:
 
 
 def furnish_library(library: Library) -> str:
-    """Add a track that was analysed, and one that went; give the one that stays."""
+    """Add one track that stays and one that is removed; return the id of the first."""
     kept, gone = track("Kept"), track("Gone")
     library.write([adding(one, heard(one.track_id, model="m")) for one in (kept, gone)])
     library.write([Edit(gone.track_id, removed)])
@@ -180,7 +180,7 @@ def furnish_library(library: Library) -> str:
 
 
 def check_library(library: Library, kept: str) -> None:
-    """The track that stayed is there alone, with all that was heard in it."""
+    """Check that only the track that stayed is there, with its complete analysis."""
     assert library.count([OPERATOR]) == 1
     whole = library.whole(kept)
     assert whole is not None
@@ -188,7 +188,7 @@ def check_library(library: Library, kept: str) -> None:
 
 
 async def check_quiet(stores: Stores, before: Before) -> None:
-    """The quiet account is as it was, and goes on."""
+    """Check that the quiet account is as it was and still works."""
     caller = await stores.accounts.authenticate(before.key)
     assert caller is not None
     assert (caller.owner, caller.tier) == (QUIET, "pro")
@@ -209,7 +209,7 @@ async def check_quiet(stores: Stores, before: Before) -> None:
 
 @dataclass(frozen=True)
 class Kept:
-    """An installation that rests, what its quiet account had, and the track of its library."""
+    """An installation at rest, what its quiet account had, and the id of its library's track."""
 
     installation: Installation
     before: Before

@@ -1,4 +1,4 @@
-"""A backup of an installation at work comes back as it was at one moment."""
+"""A backup of a busy installation restores the state of one moment."""
 
 import asyncio
 import hashlib
@@ -50,18 +50,18 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 
 REST_LIMIT_S = 120.0
-"""Long enough for the leases of those who worked at the moment of the backup to run out."""
+"""Long enough for the leases of the workers at the moment of the backup to expire."""
 
 
 @dataclass
 class Load:
-    """Customers and a worker, at work until they are told to stop; they note when things happened.
+    """Customers and a worker, busy until they are told to stop; they record when things happened.
 
     Attributes:
-        spent: Hold to owner, cost, and the seconds in which its charge was made.
-        jobs: Job to owner and the second in which it was acknowledged.
-        assets: Asset to owner, digest and the second in which it was acknowledged.
-        tracks: Track to the second in which it was acknowledged.
+        spent: For each hold, the owner, the cost, and the seconds between which it was charged.
+        jobs: For each job, the owner and the second in which it was acknowledged.
+        assets: For each asset, the owner, the digest and the second in which it was acknowledged.
+        tracks: For each track, the second in which it was acknowledged.
     """
 
     stores: Stores
@@ -112,7 +112,7 @@ class Load:
 
     @asynccontextmanager
     async def going_on(self, installation: Installation) -> AsyncIterator[None]:
-        """Keep them at work while the block runs."""
+        """Keep them busy while the block runs."""
         library = installation.library()
         loops = [
             *(self.spend(owner) for owner in BUSY),
@@ -123,14 +123,14 @@ class Load:
         try:
             yield
         finally:
-            # Not cancelled: a write to the object store that ends just then swallows that.
+            # Not cancelled: a write to the object store that is ending would swallow it.
             self.is_over = True
             await asyncio.gather(*tasks)
             library.close()
 
 
 async def afa(installation: Installation, *words: str) -> tuple[int, str]:
-    """Run a command beside what this process does; its status and all it said."""
+    """Run a command while this process goes on; return its exit status and its output."""
     process = await asyncio.create_subprocess_exec(
         *installation.command(*words),
         env=installation.environment(),
@@ -143,7 +143,7 @@ async def afa(installation: Installation, *words: str) -> tuple[int, str]:
 
 
 async def check_busy(stores: Stores, load: Load, began: float, ended: float) -> dict[str, JobState]:
-    """What was acknowledged before is there, what began after is not, and no charge is half."""
+    """Check that all acknowledged before is there, nothing begun after is, no charge is half."""
     keys, store = stores.ledger_store.keys, stores.ledger_store
     for hold_id, (owner, _, at_first, at_last) in load.spent.items():
         is_there = await store.command("EXISTS", keys.hold(owner, hold_id))
@@ -166,7 +166,7 @@ async def check_busy(stores: Stores, load: Load, began: float, ended: float) -> 
 
 
 async def run_rest(stores: Stores, n_open: int) -> tuple[int, int]:
-    """Be the worker until so many have ended; tell how many did, and how many lacked audio."""
+    """Finish jobs, at most ``n_open``; return how many ended and how many had no audio."""
     done = lacking = 0
     deadline = time.monotonic() + REST_LIMIT_S
     while done < n_open and time.monotonic() < deadline:
@@ -288,7 +288,7 @@ async def test_what_the_archive_has_of_the_time_since_comes_back_too(
         await stores.ledger.topup("busy1", "pay:2", 500)
         await stores.ledger.reserve(AccountPayer("busy2", "pro"), "still-open", 30)
         await kept.installation.exporter(stores).export()
-        await stores.ledger.topup("busy1", "pay:3", 999)  # which nothing has
+        await stores.ledger.topup("busy1", "pay:3", 999)  # neither in the backup nor in the archive
     kept.installation.kill()
     second = Installation(folder / "two", kept.installation.settings)
     done = await restore_backup(kept.settings(second.data_dir), place, quiet)

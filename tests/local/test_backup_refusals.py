@@ -1,4 +1,4 @@
-"""What is no whole backup, or no free place, is refused in one line before anything is touched."""
+"""An incomplete backup or an occupied place is refused in one line, before anything is touched."""
 
 import json
 import os

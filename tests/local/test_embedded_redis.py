@@ -1,4 +1,4 @@
-"""Finding, starting and ending a Redis of our own; keys and slots."""
+"""Finding, starting and ending our own Redis; keys and slots."""
 
 import os
 import shutil
@@ -74,7 +74,7 @@ def test_a_server_is_not_taken_for_that_of_a_copy_of_its_folder(folder: Path) ->
     server = embedded_redis.start(folder / "data")
     copied, own = folder / "copy" / "redis-ledger", folder / "data" / "redis-ledger"
     shutil.copytree(own, copied, ignore=shutil.ignore_patterns("*.sock"))
-    # The starter is dead, as it would be where `afa down` looks for what it left.
+    # The starter is dead, as when `afa down` looks for what it left.
     for place in (own, copied):
         pid, address = (own / "redis.pid").read_text().split()[:2]
         write_private(place / "redis.pid", f"{pid}\n{address}\n{2**22 + 1} gone\n")
@@ -85,7 +85,7 @@ def test_a_server_is_not_taken_for_that_of_a_copy_of_its_folder(folder: Path) ->
         assert other.url != server.url
         other.stop()
         write_private(own / "redis.pid", f"{os.getpid()}\n{address}\n{2**22 + 1} gone\n")
-        assert embedded_redis.find_abandoned(folder / "data") == {}  # another has the pid
+        assert embedded_redis.find_abandoned(folder / "data") == {}  # another process has the pid
     finally:
         server.stop()
 
@@ -123,7 +123,7 @@ def test_long_paths_get_a_port(folder: Path) -> None:
         assert url.password not in command.replace("\0", " ")
         assert embedded_redis.start(deep) == server
         urls = [server.url]
-        for _ in range(3):  # others may want the port just when its server is away
+        for _ in range(3):  # another program may take the port while the server is down
             kill(server)
             server = embedded_redis.start(deep, extra=("--appendonly", "no"))
             urls.append(server.url)

@@ -1,4 +1,4 @@
-"""A real start that is ended before it is ready leaves nothing behind."""
+"""A real start that is ended before the service is ready leaves nothing behind."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def test_a_start_that_is_ended_leaves_nothing(folder: Path) -> None:
     told = output.read_text()
     assert told.rstrip().endswith("afa: stopped"), told
     assert "ready at" not in told
-    assert "SIGTERM received" not in told  # what Ray writes where it takes the signal
+    assert "SIGTERM received" not in told  # Ray writes that when it handles the signal
     for role in ("ledger", "cache"):
         assert embedded_redis.find_running(folder / f"redis-{role}") is None
     assert "not running" in afa("status", folder)
@@ -70,7 +70,7 @@ def test_a_service_all_of_whose_processes_are_ended_leaves_nothing(
     output = folder / "told"
     with up(folder, output, is_group=True) as start:
         wait_for("afa: deploying", output)
-        os.killpg(start.pid, number)  # SIGHUP as a terminal that is closed does
+        os.killpg(start.pid, number)  # SIGHUP as when a terminal is closed
         assert start.wait(PATIENCE_S) == 0
     assert output.read_text().rstrip().endswith("afa: stopped"), output.read_text()
     for role in ("ledger", "cache"):
@@ -79,7 +79,7 @@ def test_a_service_all_of_whose_processes_are_ended_leaves_nothing(
 
 @pytest.mark.slow
 def test_a_service_whose_ray_was_killed_ends_with_a_status(folder: Path) -> None:
-    """So that systemd and containers start it again."""
+    """The status makes systemd and containers start it again."""
     output = folder / "told"
     with up(folder, output) as service:
         try:

@@ -1,4 +1,4 @@
-"""Locks of files: one has it, whoever inherits it keeps it, and some file systems have none."""
+"""File locks: one holder, which may be a child that inherited it; some file systems have none."""
 
 import errno
 import fcntl

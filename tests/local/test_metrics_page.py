@@ -1,4 +1,4 @@
-"""The page of metrics is shown where Prometheus looks, and nothing else is."""
+"""The metrics page is served where Prometheus looks for it, and nothing else is."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ from serve_app.local.metrics_page import MetricsPage
 
 @pytest.fixture
 def source() -> Iterator[tuple[str, HTTPServer]]:
-    """Show a gauge as Ray shows its own."""
+    """Publish a gauge in the format that Ray uses."""
     registry = CollectorRegistry()
     Gauge("ray_afa_test", "A gauge.", registry=registry).set(7)
     server, thread = start_http_server(0, "127.0.0.1", registry)
@@ -50,7 +50,7 @@ def test_clients_that_say_nothing_take_no_threads(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with monkeypatch.context() as patched:  # its clients alone; the source has its whole time
+    with monkeypatch.context() as patched:  # only the page's clients; the source keeps its time
         patched.setattr("serve_app.local.metrics_page.LIMIT_S", 1.0)
         page = MetricsPage(source[0], "127.0.0.1:0")
     page.start()
@@ -60,7 +60,7 @@ def test_clients_that_say_nothing_take_no_threads(
     assert httpx.get(page.url, trust_env=False, timeout=30).status_code == 200
     deadline = time.monotonic() + 30
     while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.05)  # that of the source's answer may be ending
+        time.sleep(0.05)  # the thread of the source's answer may still be ending
     assert threading.active_count() <= before
     for one in idle:
         one.close()

@@ -1,4 +1,4 @@
-"""What a start waits for, and what it leaves behind where it does not come to its end."""
+"""What a start waits for, and what it leaves behind if it does not finish."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ RAY = SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(gcs_address="1
 
 @pytest.fixture
 def states() -> list[list[str]]:
-    """What is away, from one look to the next."""
+    """Return a list of what is unavailable at each check."""
     return []
 
 
@@ -157,7 +157,7 @@ def test_a_ctrl_c_does_not_reach_the_deploying(
 def test_a_deploying_that_is_ended_together_with_the_service_did_not_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By itself systemd sends SIGTERM to all processes of a unit."""
+    """By default, systemd sends SIGTERM to all processes of a unit."""
     signals = tmp_path / "signals"
     started = LocalService(Settings(data_dir=tmp_path), "127.0.0.1", 1, CONFIG, signals.exists)
     monkeypatch.setitem(sys.modules, "ray", RAY)
@@ -168,7 +168,7 @@ def test_a_deploying_that_is_ended_together_with_the_service_did_not_fail(
 
 
 def test_deploying_ends_with_the_service() -> None:
-    """Ray waits for minutes for a head that has died with the service."""
+    """Ray waits for minutes for a head that ended together with the service."""
     command = [*service.DEPLOY, "--address", "127.0.0.1:1", "--config", str(CONFIG)]
     command += ["--host", "127.0.0.1", "--port", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -202,7 +202,7 @@ def test_a_start_says_why_a_part_does_not_start(
 def test_the_handler_of_sigterm_is_no_other_once_ray_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Ray does: in the main thread it has a handler of its own, elsewhere none."""
+    """Ray sets a handler of its own in the main thread, and none elsewhere."""
 
     def start_ray(_: int) -> dict[str, int]:
         if threading.current_thread() is threading.main_thread():
@@ -276,7 +276,7 @@ def test_a_service_ends_with_its_ray_and_does_not_ask_it_to(
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """Not pytest's own folder: a socket's path may have 107 bytes."""
+    """Not pytest's own folder: the path of a socket may have at most 107 bytes."""
     with TemporaryDirectory(prefix="afa-") as folder:
         yield Path(folder)
 
@@ -286,7 +286,7 @@ def test_a_redis_that_a_killed_start_left_is_told_and_ends_with_the_others(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("DATA_DIR", "REDIS_URL", "CACHE_URL", "PUBLIC_URL"):
-        monkeypatch.setenv(f"AFA_{name}", "")  # so that what the start sets is taken back
+        monkeypatch.setenv(f"AFA_{name}", "")  # so that what the start sets is undone
         monkeypatch.delenv(f"AFA_{name}")
     starting = "import sys, pathlib; from serve_app.local.embedded_redis import start; "
     starting += "start(pathlib.Path(sys.argv[1]))"

@@ -1,4 +1,4 @@
-"""An embedded Redis that died comes back: after a kill, and when a full disk has room again."""
+"""An embedded Redis that died is started again: after a kill, and when a full disk has room."""
 
 import os
 import resource
@@ -96,7 +96,7 @@ def is_ended(pid: int) -> bool:
 
 
 def test_after_a_full_disk_it_comes_back_when_there_is_room(folder: Path) -> None:
-    """Its largest file size stands for the disk: a write beyond it fails as one on a full disk."""
+    """The largest file size stands in for the disk: a write beyond it fails as on a full disk."""
     said: list[str] = []
     is_full = True
 
@@ -113,7 +113,7 @@ def test_after_a_full_disk_it_comes_back_when_there_is_room(folder: Path) -> Non
         first = pid_of(folder)
         look_until(redis, said, lambda: pid_of(folder) != first)
         second = pid_of(folder)
-        assert fill(redis.url) == 0  # started again, and ended by the first write
+        assert fill(redis.url) == 0  # restarted, and ended by the first write
         is_full = False
         look_until(redis, said, lambda: pid_of(folder) != second)
         with Redis.from_url(redis.url) as client:
@@ -125,7 +125,7 @@ def test_after_a_full_disk_it_comes_back_when_there_is_room(folder: Path) -> Non
 
 @pytest.fixture
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of 1 MB of its own."""
+    """Yield a separate file system of 1 MB."""
     made = subprocess.run(
         ["/bin/mount", "-t", "tmpfs", "-o", "size=1m", "afa-test", str(folder)],
         capture_output=True,
@@ -163,7 +163,7 @@ def test_a_server_that_a_full_disk_keeps_from_its_pid_file_is_not_left_behind(
 
 
 def servers_on(folder: Path) -> list[int]:
-    """Return the living servers that work in a folder."""
+    """Return the running Redis servers whose command line names a folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -195,7 +195,7 @@ def limit_files(pid: int, size: int) -> None:
 
 
 def fill(url: str) -> int:
-    """Write until the server ends; tell how many writes it acknowledged."""
+    """Write until the server ends; return how many writes it acknowledged."""
     with Redis.from_url(url) as client:
         for count in range(1000):
             try:

@@ -1,4 +1,4 @@
-"""torchaudio runs in pure torch beside a CPU-only torch."""
+"""torchaudio runs in pure torch together with a CPU-only torch."""
 
 import subprocess
 import sys
