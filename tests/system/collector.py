@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry: takes spans over OTLP and keeps them."""
+"""An OpenTelemetry collector: receives spans over OTLP and keeps them."""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Seen:
-    """A span; times in seconds since the epoch, ids in hex."""
+    """A span, with times in seconds since the epoch and ids in hex."""
 
     name: str
     trace_id: str

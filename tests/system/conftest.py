@@ -24,11 +24,11 @@ REPOSITORY = Path(__file__).parents[2]
 AFA = [sys.executable, "-c", "from serve_app.cli.main import main; main()"]
 running = ExitStack()
 PATIENCE_S = 240.0
-"""What a machine that does other work cannot answer in time, it answers later."""
+"""A machine that does other work may answer late."""
 
 
 class Patient(httpx.HTTPTransport):
-    """Asks again when the service says so: 503 with Retry-After."""
+    """Sends a request again when the service answers 503 with Retry-After."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         give_up_s = time.monotonic() + PATIENCE_S
@@ -61,14 +61,14 @@ class Service:
 
 @contextmanager
 def asking(url: str) -> Iterator[list[httpx.Response]]:
-    """Collect what a client is told meanwhile; nobody listens at first."""
+    """Collect the answers to requests while the block runs; at first nothing listens."""
     is_over = threading.Event()
     answers: list[httpx.Response] = []
 
     def ask() -> None:
         while not is_over.wait(0.3):
             with suppress(httpx.HTTPError):
-                answers.append(httpx.post(url, timeout=10))  # the proxy repeats what only reads
+                answers.append(httpx.post(url, timeout=10))  # the proxy repeats GETs itself
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -81,7 +81,7 @@ def asking(url: str) -> Iterator[list[httpx.Response]]:
 
 @contextmanager
 def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
-    """Start a service of its own with `afa up`, and see that `afa down` leaves nothing running."""
+    """Start a new service with `afa up`, and check that `afa down` leaves nothing running."""
     audio_port = free_port()
     environment = os.environ | {
         "AFA_URL_NETWORKS": '["127.0.0.0/8"]',
@@ -128,7 +128,7 @@ def running_service(data_dir: Path, settings: Mapping[str, str] | None = None) -
 
 @contextmanager
 def running_ray(**resources: int) -> Iterator[str]:
-    """Connect this process to a Ray of its own with two CPUs, and give its address."""
+    """Connect this process to a new local Ray with two CPUs; yield its address."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -162,12 +162,12 @@ def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
         "OTEL_BSP_SCHEDULE_DELAY": "200",
         "AFA_METRICS_ADDRESS": f"127.0.0.1:{free_port()}",
     }
-    with running:  # Ctrl-C ends the tests without their teardown
+    with running:  # after Ctrl-C, pytest does not run the teardown hook below
         yield running.enter_context(running_service(tmp_path_factory.mktemp("afa"), settings))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """End the service behind its last test, for it would take time from all that come after."""
+    """End the service after its last test; it would slow down all tests that follow."""
     if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
         running.close()

@@ -1,4 +1,4 @@
-"""What somebody has to do about the ledger does not keep the service from starting."""
+"""A ledger fault that needs an operator does not keep the service from starting."""
 
 import asyncio
 from pathlib import Path

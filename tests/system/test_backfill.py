@@ -1,4 +1,4 @@
-"""`afa backfill` on a real Ray whose node says that it has a card."""
+"""`afa backfill` on a real Ray whose node claims to have a card."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from tests.data.audio_files import click_track, write_wav
 from tests.system.conftest import running_ray
 
 pytestmark = pytest.mark.ray
-# Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+# When the tests run in the background, SIGINT may be ignored; child processes inherit that.
 HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 COMMAND = [sys.executable, "-c", f"{HEARD}; from serve_app.cli import run; run()", "backfill"]
 
@@ -32,7 +32,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def three_cards() -> Iterator[str]:
-    """Connect this process to a Ray with three cards and two CPUs, and give its address."""
+    """Connect this process to a Ray with three cards and two CPUs; yield its address."""
     with running_ray(num_gpus=3) as address:
         yield address
 
@@ -41,7 +41,7 @@ def three_cards() -> Iterator[str]:
 def test_an_actor_with_a_card_hears_files_and_none_is_waited_for_when_all_are_heard(
     tmp_path: Path, three_cards: str
 ) -> None:
-    """Ray Data asks of actors with a card what it asks of no others; the CPU stands in for it."""
+    """Ray Data makes extra demands on actors with a card; here the CPU stands in for it."""
     music, out = tmp_path / "music", tmp_path / "out"
     music.mkdir()
     for n in range(3):
@@ -68,7 +68,7 @@ def test_an_actor_with_a_card_hears_files_and_none_is_waited_for_when_all_are_he
 def test_a_run_for_which_there_is_no_room_says_that_it_waits(
     tmp_path: Path, three_cards: str
 ) -> None:
-    """As on a cluster whose cards a service has taken."""
+    """As on a cluster where a service has taken all cards."""
     words = [str(DEMO_TRACK.parent), "--out", str(tmp_path / "out"), "--cpus", "999"]
     with subprocess.Popen(
         [*COMMAND, *words, "--address", three_cards],

@@ -1,8 +1,8 @@
-"""The book does what it says: every command in it is run, and what it shows is what it prints.
+"""The book is right: every command in it is run, and must print the output that it shows.
 
-A block ```console has commands after ``$`` and what they print; a block ```python is run, and the
-block ```text behind it is what it prints. ``pytest tests/system/test_book.py --write-book`` pastes
-what was printed. A block ```sh is for reading: installations, other machines.
+In a ```console block, ``$`` precedes each command and its output follows. A ```python block is run,
+and the ```text block after it is its output. ``pytest tests/system/test_book.py --write-book``
+pastes the real output. A ```sh block is not run: installations, other machines.
 """
 
 import io
@@ -52,7 +52,7 @@ WIDTH = "96"
 
 
 class Reader:
-    """Somebody who types what a page says, in a folder with some music."""
+    """A reader who types what a page says, in a folder with some music."""
 
     def __init__(self, service: Service, folder: Path) -> None:
         self._url, self._folder = service.url, folder
@@ -77,7 +77,7 @@ class Reader:
 
     @staticmethod
     def _enter_installation(service: Path, own: Path) -> None:
-        """Make a data folder whose service is the one that runs, and whose library is empty."""
+        """Make a data folder that uses the running service but has an empty library."""
         own.mkdir(mode=0o700)
         for name in ("session.json", "redis.url", "pepper", "catalog", "fingerprints"):
             (own / name).symlink_to(service / name)
@@ -96,7 +96,7 @@ class Reader:
         with (
             redirect_stdout(printed),
             pytest.MonkeyPatch.context() as patch,
-            warnings.catch_warnings(action="ignore"),  # spotipy's, that Spotify dropped the routes
+            warnings.catch_warnings(action="ignore"),  # spotipy warns of removed routes
         ):
             self._enter(patch)
             exec(compile(code.replace(NOMINAL_URL, self._url), "book", "exec"), {})  # noqa: S102
@@ -134,14 +134,14 @@ class Reader:
 
 
 def commands(session: str) -> Iterator[tuple[str, str]]:
-    """Yield the commands of a block and what is printed after each."""
+    """Yield the commands of a block and the output after each."""
     for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
         command, _, printed = part.partition("\n")
         yield command, printed
 
 
 def played(reader: Reader, block: re.Match[str]) -> str:
-    """Return a block as it is when it has been run."""
+    """Return a block with the output that it really has."""
     if block["session"] is not None:
         lines = "".join(f"$ {line}\n{reader.type(line)}" for line, _ in commands(block["session"]))
         return f"```console\n{lines}```"
@@ -153,7 +153,7 @@ def numbers(text: str) -> list[float]:
 
 
 def check_alike(written: str, printed: str) -> None:
-    """Numbers may differ a little, as networks do from machine to machine."""
+    """Check that the texts are equal and the numbers close: networks differ between machines."""
     assert NUMBER.sub("#", written) == NUMBER.sub("#", printed)
     assert numbers(written) == pytest.approx(numbers(printed), rel=0.05, abs=0.06)
 

@@ -1,4 +1,4 @@
-"""Ids that a running service's keeper gets from the services' stand-ins on loopback."""
+"""Ids that the keeper of a running service gets from stand-ins for the providers, on loopback."""
 
 import json
 import subprocess

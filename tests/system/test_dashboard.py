@@ -1,4 +1,4 @@
-"""Scrape configuration, alerts and dashboard as shipped, in a real Prometheus on a real service."""
+"""Scrape configuration, alerts and dashboard as shipped, with a real Prometheus and service."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ LIMIT_S = 60.0
 
 @pytest.fixture
 def ask(service: Service, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Start a Prometheus as shipped, but in haste, on the service; give what asks its API."""
+    """Start a Prometheus on the service, as shipped but faster; yield a function to query it."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "one-machine.yaml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus" / "alerts.yaml")]
@@ -63,7 +63,7 @@ def ask(service: Service, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def patiently(is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + LIMIT_S
     while True:
-        with suppress(httpx.HTTPError):  # it starts
+        with suppress(httpx.HTTPError):  # it is starting
             if is_so():
                 return
         assert time.monotonic() < deadline
@@ -103,4 +103,4 @@ def test_a_prometheus_as_shipped_sees_the_service(ask: Callable[..., Any]) -> No
     }
     checkpoints = {"Replicas that have each checkpoint loaded", "From loaded to ready"}
     rays = {"Replicas alive", "Requests in line", "Memory and processors of nodes"}
-    assert gauges | checkpoints | rays | {"Alerts firing", "Nodes"} <= shown  # rates take longer
+    assert gauges | checkpoints | rays | {"Alerts firing", "Nodes"} <= shown  # rates come later

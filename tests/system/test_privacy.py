@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.redis]
 def test_everything_listens_on_loopback_only(service: Service) -> None:
     own = service.pids["service"]
     found = listeners([own, *descendants(own).values()])
-    assert len(found) > 10  # Ray's and Serve's are among them
+    assert len(found) > 10  # including Ray's and Serve's
     assert [one for one in found if one.is_open] == []
 
 
@@ -31,7 +31,7 @@ def test_the_data_folder_is_closed(service: Service) -> None:
     modes = dict[str, int]()
     for folder, folders, files in os.walk(service.data_dir):
         for name in (*folders, *files):
-            with suppress(FileNotFoundError):  # the service is at work
+            with suppress(FileNotFoundError):  # the service may delete files meanwhile
                 mode = (Path(folder) / name).lstat().st_mode
                 if not (stat.S_ISSOCK(mode) or stat.S_ISLNK(mode)):
                     modes[name] = stat.S_IMODE(mode) & 0o077
@@ -52,7 +52,7 @@ def test_a_webhook_secret_is_not_in_the_files(service: Service) -> None:
 
 def test_while_it_starts_the_service_says_so(service: Service) -> None:
     answers = service.answers_while_starting
-    assert answers  # by the proxy, where it is up before the Api, or by that one alone
+    assert answers  # from the proxy if it was up before the Api, otherwise only from the Api
     for answer in (one for one in answers if one.status_code == 503):
         assert answer.json()["error"] == "service_unavailable"
         assert int(answer.headers["Retry-After"]) >= 1
@@ -70,7 +70,7 @@ def test_a_forwarded_address_of_a_stranger_does_not_count(service: Service) -> N
     with ThreadPoolExecutor(16) as at_once:  # faster than the limit refills
         assert 429 in set(at_once.map(ask, range(90)))
     socket = service.data_dir / "redis-cache" / "redis.sock"
-    with Redis.from_url(f"unix://{socket}") as cache:  # other tests fail to authenticate too
+    with Redis.from_url(f"unix://{socket}") as cache:  # other tests fail to authenticate, too
         assert cache.delete(*cache.scan_iter("*rl:auth:*")) == 1
 
 

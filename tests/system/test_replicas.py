@@ -81,7 +81,7 @@ class Cluster:
         return deployment.bind(self.models, self.stores, self.folder, WINDOW_S)
 
     def run(self, application: Any, name: str) -> Any:
-        """Serve only this."""
+        """Serve this application and no other."""
         serve.start(proxy_location="Disabled")
         for other in serve.status().applications:
             serve.delete(other)
@@ -90,7 +90,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Redis and Ray in this process's own tree."""
+    """Yield Redis and Ray as children of this process."""
     folder = Path(tempfile.mkdtemp(prefix="afa-replicas-"))
     redis = embedded_redis.start(folder, role="ledger", extra=("--appendonly", "no"))
     try:
@@ -131,7 +131,7 @@ def test_replicas_follow_the_queue_delay(cluster: Cluster) -> None:
                 answer = await handle.analyse.remote([pcm], 44_100)
                 assert answer.models["embedding"] == "afa-embed-1"
 
-        # A light load, one track of .2 s at a time, is no reason for another replica.
+        # A light load, one track of 0.2 s at a time, needs no second replica.
         light = asyncio.create_task(caller())
         await asyncio.sleep(4)
         assert n_running("scaling", "Toy") == 1
@@ -235,11 +235,11 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: 
             names = ("Toy", "ToySpectral")
             return {r.replica for r in await choices.reports() if r.deployment in names}
 
-        # One of two replicas breaks and is replaced, then the only one of its deployment.
+        # One of two replicas breaks and is replaced, then the only replica of its deployment.
         before_fault = set[str]()
         for name in ("Toy", "ToySpectral"):
             deadline = time.monotonic() + 240
-            # Those of the last test lapse.
+            # The reports of replicas from the last test expire.
             while len(alive := await replicas()) != 3 or alive == before_fault:
                 assert time.monotonic() < deadline, alive
                 await asyncio.sleep(0.5)
@@ -250,7 +250,7 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: 
                 job = await stores.jobs.wait(payer.account, job_id, 200)
                 assert job is not None
                 assert job.state is JobState.COMPLETE, job
-                # The broken replica's work was done by another one, inside the same attempt.
+                # Another replica did the broken one's work, within the same attempt.
                 assert (job.attempts, job.credits_used) == (1, 10)
             assert not (cluster.folder / f"break-{name}").exists()
         after = (await stores.ledger.balance(payer.account, "scale")).remaining
@@ -264,7 +264,7 @@ def test_a_broken_device_costs_no_job_and_no_credit(cluster: Cluster, tmp_path: 
 def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Everything real: Ray Data, actors that fetch the checkpoints, library and tables."""
+    """All is real: Ray Data, actors that fetch the checkpoints, the library and the tables."""
     music, out = tmp_path / "music", tmp_path / "out"
     music.mkdir()
     encode(music / "clicks.ogg", click_track(132, 6), "ogg", "vorbis")
@@ -307,7 +307,7 @@ def test_a_backfill_hears_a_file_once_and_goes_on_where_it_was(
     assert (error["location"], error["code"]) == (str(music / "broken.mp3"), "unprocessable_audio")
 
     assert run() == Report(before=2)
-    shutil.rmtree(out / "tracks")  # as if killed between the library and the table
+    shutil.rmtree(out / "tracks")  # as if killed between writing to the library and to the table
     assert run() == Report(before=1, known=1)
     (again,) = ds.dataset(out / "tracks").to_table().to_pylist()
     assert again == row

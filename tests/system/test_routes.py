@@ -1,4 +1,4 @@
-"""The other routes through the real service: look-ups, tempo, identification, the Spotify mount."""
+"""The other routes of the real service: look-ups, tempo, identification and the Spotify mount."""
 
 import json
 import time
@@ -23,7 +23,7 @@ def test_a_look_up_computes_once_and_then_hits(service: Service) -> None:
             params={"song": "demo in a minor", "artist": "The Afa Demo Band", "format": "spotify"},
         ).json()
     assert first["tempo"] == pytest.approx(124, rel=0.01)
-    # Another test may have asked for it before.
+    # Another test may have looked it up before.
     assert first["_meta"]["credits_used"] == {"miss": 2, "hit": 0}[first["_meta"]["cache"]]
     assert (again["_meta"]["cache"], again["_meta"]["credits_used"]) == ("hit", 0)
     assert (by_name["key"], by_name["mode"]) == (9, 0)
@@ -61,7 +61,7 @@ def test_the_bundled_track_is_identified(service: Service) -> None:
 
 
 def test_an_embedding_comes_alone_and_may_be_another_model_s(service: Service) -> None:
-    """Through the worker to the embedding deployment, and there to the shelf of named models."""
+    """The worker asks the embedding deployment, which uses its shelf of named models."""
     with service.client() as client:
         known = {model["id"]: model for model in client.get("/v1/models").json()["items"]}
         assert known["afa-embed-1"]["in_use"]
@@ -113,7 +113,7 @@ def test_spotifys_analysis_of_the_track(service: Service) -> None:
 
 
 def test_a_track_of_the_library_is_a_hit_by_all_its_names(service: Service) -> None:
-    """What a worker heard is on disk before its job ends, and the API's replica follows."""
+    """A worker's result is on disk before its job ends, and the API's replica picks it up."""
     with service.client() as client:
         asset = client.post(
             "/v1/assets/upload",

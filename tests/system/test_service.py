@@ -41,7 +41,7 @@ def submit(client: httpx.Client, audio: bytes, content_type: str, **params: Any)
 
 
 def poll(client: httpx.Client, job_id: str, **params: Any) -> Any:
-    """Read a job patiently: 429 (one may be polled once a second) and 503 say when to ask again."""
+    """Read a job; after 429 (one poll a second is allowed) or 503, wait as Retry-After says."""
     deadline = time.monotonic() + 240
     while (answer := client.get(f"/v1/jobs/{job_id}", params=params)).status_code in (429, 503):
         assert time.monotonic() < deadline, answer.text
@@ -122,7 +122,7 @@ def test_the_session_file_is_private_and_complete(service: Service) -> None:
 
 
 def test_what_nobody_uses_takes_nothing(service: Service) -> None:
-    alive = {name: pid for name, pid in service.pids.items() if is_alive(pid)}  # not each decoder
+    alive = {name: pid for name, pid in service.pids.items() if is_alive(pid)}  # some have ended
     running = {name: psutil.Process(pid) for name, pid in alive.items()}
     commands = [" ".join(process.cmdline()) for process in running.values()]
     for idle in ("dashboard/dashboard.py", "log_monitor.py", "_private/monitor.py"):
@@ -297,7 +297,7 @@ def test_refusals_at_the_door(service: Service) -> None:
 
 
 class AudioHost(BaseHTTPRequestHandler):
-    """Serves the demo track, a page, and a redirect to a private address."""
+    """Serves the demo track, an HTML page, and a redirect to a private address."""
 
     def do_GET(self) -> None:
         if self.path == "/demo.mp3":
@@ -374,7 +374,7 @@ def test_another_owners_job_is_as_absent_as_none(service: Service, demo_envelope
 def test_the_readiness_names_every_part(service: Service) -> None:
     deadline = time.monotonic() + 120
     checks = dict[str, str]()
-    while set(checks.values()) != {"ok"}:  # a part that is busy may not answer in time
+    while set(checks.values()) != {"ok"}:  # a busy part may not answer in time
         assert time.monotonic() < deadline, checks
         checks = httpx.get(f"{service.url}/readyz", timeout=60).json()["checks"]
     parts = {
@@ -392,7 +392,7 @@ def test_the_readiness_names_every_part(service: Service) -> None:
 
 
 def afa(service: Service, *arguments: str) -> str:
-    """Run the command line on a running service; give what it prints."""
+    """Run the `afa` command against a running service; return its output."""
     done = subprocess.run(
         [*AFA, *arguments, "--data-dir", str(service.data_dir)],
         cwd=REPOSITORY,
@@ -413,7 +413,7 @@ def test_prometheus_finds_what_the_batchers_measure(service: Service) -> None:
     deployments = {"Spectral", "Mood", "Embedding"}
     per_forward = {"windows", "device_seconds"}
     found: dict[tuple[str, str], float] = {}
-    deadline = time.monotonic() + 240  # Ray brings them together every ten seconds
+    deadline = time.monotonic() + 240  # Ray collects them every ten seconds
     while {(d, f"ray_afa_batch_{n}_sum") for d in deployments for n in per_forward} - found.keys():
         assert time.monotonic() < deadline, found
         time.sleep(1)
@@ -427,7 +427,7 @@ def test_prometheus_finds_what_the_batchers_measure(service: Service) -> None:
                     assert {"model", "replica", "application"} <= sample.labels.keys()
                     at = sample.labels["deployment"], sample.name
                     found[at] = found.get(at, 0.0) + sample.value
-    # Ray keeps counts exactly; sums it makes from the middles of buckets.
+    # Ray keeps counts exactly, but computes sums from the middles of buckets.
     for deployment in deployments:
         for name in ("windows_count", "device_seconds_count", "queue_seconds_count"):
             assert found[deployment, f"ray_afa_batch_{name}"] >= 1

@@ -1,4 +1,4 @@
-"""Replicas may die at any moment: jobs go on, and nobody pays twice."""
+"""Replicas may die at any moment: jobs continue, and nobody pays twice."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ TRACK_S = 120
 
 
 def replica_pids(service: Service, deployment: str) -> list[int]:
-    """Processes of a deployment's replicas, found below the service's own process."""
+    """Return the processes of a deployment's replicas, found below the service's own process."""
     parents: dict[int, int] = {}
     names: dict[int, bytes] = {}
     for entry in Path("/proc").iterdir():
@@ -68,7 +68,7 @@ def track(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture(scope="module")
 def long_track(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Long enough that its analysis does not end between two looks at it."""
+    """Return a track so long that its analysis does not end between two polls."""
     path = tmp_path_factory.mktemp("audio") / "a.mp3"
     return encode(path, click_track(110, 5 * TRACK_S), "mp3", "libmp3lame").read_bytes()
 
@@ -112,7 +112,7 @@ def test_three_crashes_fail_the_job_and_refund_it(service: Service, long_track: 
             if envelope["_meta"]["stage"] == "analyse" and is_up:
                 kill_replicas(service, "Spectral")
                 crashes += 1
-                time.sleep(2)  # the readiness is up to a second old
+                time.sleep(2)  # the readiness may be up to a second old
             time.sleep(0.2)
     assert envelope["status"] == "failed"
     assert crashes >= 3

@@ -23,7 +23,7 @@ OLD, NEW = "afa-embed-1", "own-ast"
 
 @dataclass
 class Load:
-    """Customers that do not stop asking while checkpoints are swapped."""
+    """Customers that keep sending requests while checkpoints are swapped."""
 
     service: Service
     failures: list[Any] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Load:
             while not self.is_over.is_set():
                 answer = client.get(f"/v1/audio-features/isrc:{DEMO_ISRC}")
                 if answer.status_code == 503 and "being computed" in answer.text:
-                    time.sleep(int(answer.headers["Retry-After"]))  # a miss on a slow machine
+                    time.sleep(int(answer.headers["Retry-After"]))  # a miss, on a slow machine
                     continue
                 if answer.status_code != 200:
                     self.failures.append(answer.text)
@@ -60,7 +60,7 @@ class Load:
                 time.sleep(0.2)
 
     def look_up_twice_more(self) -> None:
-        """The load may end with the miss that follows the swap, or before it."""
+        """Look up twice: the load may end before the miss that follows the swap, or with it."""
         with self.service.client("scale") as client:
             for _ in range(2):
                 answer = client.get(f"/v1/audio-features/isrc:{DEMO_ISRC}")
@@ -76,7 +76,7 @@ class Load:
 
 @pytest.fixture
 def settings(tmp_path: Path, cards: dict[str, ModelCard], model_dir: Path) -> dict[str, str]:
-    """A model folder with the defaults and an operator's own checkpoint."""
+    """Return settings: a model folder with the defaults and an operator's own checkpoint."""
     own = tmp_path / "models"
     own.mkdir()
     for chosen in choose_cards(cards).values():
@@ -108,7 +108,7 @@ def embedding_id(service: Service) -> str:
     return model_id
 
 
-@pytest.mark.timeout(900)  # two starts of the service, and a machine that does other work
+@pytest.mark.timeout(900)  # two starts of the service, on a machine that does other work too
 def test_a_swap_under_load_fails_nothing_and_survives_a_restart(
     settings: dict[str, str], tmp_path: Path
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_swap_under_load_fails_nothing_and_survives_a_restart(
         assert f"{NEW} served already, with the weights that were loaded" in again.stdout
         assert {model_id for _, model_id in load.jobs} == {OLD, NEW}
         assert {model_id for at_s, model_id in load.jobs if at_s > swapped_s} == {NEW}
-        # At most one miss with each of the checkpoints, and hits between and after.
+        # At most one miss for each of the two checkpoints, and hits between and after.
         assert load.lookups.count("miss") <= 2
         assert load.lookups[-1] == "hit"
     with running_service(tmp_path / "data", settings) as service:

@@ -22,7 +22,7 @@ ANALYSIS = ("Spectral", "Mood", "Embedding")
 
 
 def trace_of(collector: Collector, trace_id: str) -> list[Seen]:
-    """Wait until a job and all that it came from have been told, by processes at their own pace."""
+    """Wait until all spans of a job have arrived; each process sends them at its own pace."""
     deadline = time.monotonic() + 240
     while not is_whole(spans := collector.of(trace_id)):
         assert time.monotonic() < deadline, spans
@@ -31,7 +31,7 @@ def trace_of(collector: Collector, trace_id: str) -> list[Seen]:
 
 
 def is_whole(spans: list[Seen]) -> bool:
-    """Return whether the job's stages and batches of every deployment are in the trace."""
+    """Return whether the trace has the job's stages and the batches of every deployment."""
     by_id = {span.span_id: span for span in spans}
     root = next((span.name for span in spans if not span.parent_id), "")
     chains = [above(span, by_id) for span in spans if span.name in ("job", "batch")]
@@ -82,7 +82,7 @@ def test_a_job_is_one_trace_from_the_request_to_each_batch(
 
 
 def drawn(spans: list[Seen]) -> Figure:
-    """Draw a trace as a waterfall, each span below the one that it belongs to."""
+    """Draw a trace as a waterfall, with each span below its parent."""
     children: dict[str, list[Seen]] = {}
     for span in sorted(spans, key=lambda span: span.begun_s):
         children.setdefault(span.parent_id, []).append(span)

@@ -1,4 +1,4 @@
-"""The wheel alone, in an environment of its own and an empty folder, is a whole service."""
+"""The wheel alone, in a separate environment and an empty folder, is a complete service."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 
 def run(line: list[str | Path], folder: Path, limit_s: float = 500.0) -> str:
-    """Run a command outside the checkout, without anything of it on the path."""
+    """Run a command outside the checkout, with nothing of it on the path."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment.pop("REDIS_URL", None)
     done = subprocess.run(
@@ -45,7 +45,7 @@ def under_version_control() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build it from what is under version control, or about to be."""
+    """Build the wheel from files that are under version control, or about to be."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in under_version_control():
         source = REPOSITORY / name
@@ -61,12 +61,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the scripts of an environment that has the wheel, and the dependencies of this one."""
+    """Return the scripts of an environment that has the wheel and this one's dependencies."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")
     here = Path(pytest.__file__).parents[1]
-    # Its packages are seen, and its editable afa is not: such a file is not read from there.
+    # Its packages are found, but its editable afa is not: .pth files in there are not read.
     (packages / "dependencies.pth").write_text(f"{here}\n")
     python = folder / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]

@@ -1,4 +1,4 @@
-"""Model deployments as the real ones, over networks that only wait or break."""
+"""Model deployments like the real ones, with networks that only wait or break."""
 
 import contextlib
 import os
@@ -25,12 +25,12 @@ N_WINDOWS = 20
 
 
 class ToyModel:
-    """Sums its windows, which takes a while; breaks where the folder says so.
+    """Sums its windows, slowly; breaks when the folder has a trap.
 
     Args:
-        trap: A file that holds a number of forwards, after which the device of the replica that
-            first takes the file away breaks.
-        window_s: Seconds for a window.
+        trap: A file that holds a number of forwards. The replica that takes the file first breaks
+            after that many.
+        window_s: Seconds of work per window.
     """
 
     model_id = "toy"
@@ -55,7 +55,7 @@ class ToyModel:
 
 
 class ToyStep:
-    """`N_WINDOWS` windows of any track."""
+    """Makes `N_WINDOWS` windows of any track."""
 
     def __init__(self, model: ToyModel) -> None:
         self.models: Sequence[ToyModel] = (model,)
@@ -73,7 +73,7 @@ class ToyStep:
 
 
 class ToySpectralStep(ToyStep):
-    """The same, with another result."""
+    """The same step with another result."""
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> SpectralResult:  # type: ignore[override]
         return SpectralResult(
@@ -98,11 +98,11 @@ class ToySpectralStep(ToyStep):
 
 
 class Toy(ModelServer[Any]):
-    """`MoodAndEmbedding` over a toy."""
+    """`MoodAndEmbedding` with a toy network."""
 
     roles: ClassVar[tuple[str, ...]] = ("attributes", "tags", "embedding")
 
-    async def __init__(  # type: ignore[misc]  # as in the class above it
+    async def __init__(  # type: ignore[misc]  # as in its base class
         self, options: ModelOptions, stores: StoreOptions, folder: Path, window_s: float
     ) -> None:
         self._toy = ToyModel(folder / f"break-{type(self).__name__}", window_s)
@@ -113,7 +113,7 @@ class Toy(ModelServer[Any]):
 
 
 class ToySpectral(Toy):
-    """`Spectral` over a toy that never breaks."""
+    """`Spectral` with a toy network."""
 
     roles = ("beats", "key")
 
@@ -122,7 +122,7 @@ class ToySpectral(Toy):
 
 
 class Dying:
-    """Ends its replica whatever it is asked, as a kill or a crash would."""
+    """Ends its replica whatever it is asked to do, as a kill or a crash would."""
 
     async def analyse(self, *_: Any) -> None:
         os._exit(1)
