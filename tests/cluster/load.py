@@ -1,7 +1,7 @@
-"""Clients of a cluster: they read and have tracks analysed all the time, and keep a record.
+"""Clients of a cluster: they read and submit tracks all the time, and keep a record.
 
-In place of the load balancer that stands before a cluster, a client takes the next node where
-nobody listens; it never sends again what a node had begun to answer.
+Instead of a load balancer in front of the cluster, a client itself tries the next node when
+nothing listens; it never repeats a request that a node had begun to answer.
 """
 
 import random
@@ -20,15 +20,15 @@ UNREACHED = (httpx.ConnectError, httpx.ConnectTimeout)
 
 @dataclass
 class Answer:
-    """What became of a request.
+    """What happened to a request.
 
     Attributes:
         at_s: When it was sent, on the monotonic clock.
-        took_s: Until it was answered.
+        took_s: Seconds until it was answered.
         what: The kind of request.
-        how: A status, with "foreign" if a failure is not in the service's words, or the name of
-            what broke the connection.
-        told: The beginning of a failure's body.
+        how: A status, with "foreign" if the body of a failure is not the service's own, or the name
+            of the error that broke the connection.
+        told: The node's URL, and the beginning of a failure's body.
     """
 
     at_s: float
@@ -43,10 +43,10 @@ class Load:
     """Readers and submitters, one thread each.
 
     Args:
-        urls: The nodes' proxies.
+        urls: The URLs of the nodes' proxies.
         key: An API key.
-        reads: Paths that are asked for in turn.
-        audio: A track to have analysed.
+        reads: Paths to choose from.
+        audio: A track to submit.
     """
 
     urls: Sequence[str]
@@ -55,7 +55,7 @@ class Load:
     audio: bytes
     answers: list[Answer] = field(default_factory=list)
     ends: dict[str, list[str]] = field(default_factory=dict)
-    """Job to the states that were read of it, without repetitions."""
+    """For each job, the states that were read, without repetitions."""
 
     def __post_init__(self) -> None:
         self._is_over = threading.Event()
@@ -65,7 +65,7 @@ class Load:
     def ask(
         self, client: httpx.Client, method: str, path: str, what: str, **more: object
     ) -> httpx.Response | None:
-        """Send one request by some node, and note what becomes of it."""
+        """Send one request to some node, and record what happens to it."""
         order = self._random.sample(list(self.urls), len(self.urls))
         start = time.monotonic()
         how, told, answer = "nobody listens", "", None
@@ -86,14 +86,14 @@ class Load:
         return answer
 
     def read(self) -> None:
-        """Read without end, some five times a second."""
+        """Send read requests, about five a second, until told to stop."""
         with self.client() as client:
             while not self._is_over.wait(0.2):
                 path = self._random.choice(list(self.reads))
                 self.ask(client, "GET", path, "read")
 
     def submit(self) -> None:
-        """Have tracks analysed, one after the other."""
+        """Submit tracks, one after the other."""
         with self.client() as client:
             while not self._no_more_jobs.wait(0.5):
                 answer = self.ask(
@@ -108,7 +108,7 @@ class Load:
                     self.follow(client, answer.json()["job_id"])
 
     def follow(self, client: httpx.Client, job_id: str) -> None:
-        """Poll a job to its end."""
+        """Poll a job until it ends."""
         states = self.ends.setdefault(job_id, [])
         while not self._is_over.is_set() and states[-1:] not in (["complete"], ["failed"]):
             answer = self.ask(client, "GET", f"/v1/jobs/{job_id}", "poll")
@@ -120,7 +120,7 @@ class Load:
 
     @contextmanager
     def going_on(self, readers: int = 3, submitters: int = 2) -> Iterator["Load"]:
-        """Run the clients while the block runs; jobs under way are followed to their end."""
+        """Run the clients while the block runs; unfinished jobs are polled until they end."""
         readings = [threading.Thread(target=self.read) for _ in range(readers)]
         jobs = [threading.Thread(target=self.submit) for _ in range(submitters)]
         for thread in (*readings, *jobs):
@@ -142,20 +142,20 @@ class Load:
         )
 
     def failures(self) -> list[Answer]:
-        """Return what the service owes: neither answered nor refused in its words."""
+        """Return the failed requests: no answer, an answer not in the service's words, or a 500."""
         return [one for one in self.answers if not one.how.isdecimal() or one.how == "500"]
 
     def refused(self) -> list[Answer]:
-        """Return what was not done: failures, and what was told to come again."""
+        """Return the requests that were not done: failures, and refusals that ask to try again."""
         return [one for one in self.answers if one.how not in ("200", "202", "429")]
 
     def last_failure_s(self, since_s: float) -> float:
-        """Return after how many seconds the last request failed or was refused; 0 if none was."""
+        """Return the seconds until the last failed or refused request ended; 0 if none did."""
         late = [one.at_s + one.took_s for one in self.refused()]
         return max([0.0, *(at - since_s for at in late if at > since_s)])
 
     def client(self) -> httpx.Client:
-        """Return what asks with the key."""
+        """Return a client that uses the key."""
         return httpx.Client(
             headers={"Authorization": f"Bearer {self.key}"},
             timeout=httpx.Timeout(60, connect=2),
@@ -163,7 +163,7 @@ class Load:
 
 
 def is_ours(answer: httpx.Response) -> bool:
-    """Return whether a failure has the body of all errors."""
+    """Return whether a failure has the body that all errors of the service have."""
     try:
         return set(answer.json()) >= ERROR_FIELDS
     except ValueError:

@@ -1,8 +1,8 @@
 """A Ray cluster on one machine: every node has its own address, processes and disk.
 
-A node is a network namespace on a bridge, with a process and a mount namespace of its own: to kill
-its first process is what a power cut is to a machine. The ledger, the cache, Ray's state and the
-bucket lie on the bridge's address, outside of all nodes.
+A node is a network namespace on a bridge, with its own process and mount namespaces: killing its
+first process has the effect of a power cut. The ledger, the cache, Ray's state and the bucket are
+on the bridge's address, outside all nodes.
 """
 
 import json
@@ -37,13 +37,13 @@ DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--aof-load-truncat
 
 
 def environment_file() -> dict[str, str]:
-    """Return what the shipped file sets on every node."""
+    """Return what the shipped file of settings sets on every node."""
     lines = (REPOSITORY / "deploy" / "afa.env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def run(*words: str) -> None:
-    """Run a command of the system; its output is shown if it fails."""
+    """Run a system command; its output is shown if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (words, done.stderr)
 
@@ -53,11 +53,11 @@ class Node:
     """One machine of the cluster.
 
     Attributes:
-        name: Of its namespace.
-        address: On the bridge.
-        resources: What `ray start` is told of it.
-        folder: Of its disk, as seen from outside.
-        places: Where the folders of its disk are seen by its own processes.
+        name: The name of its namespace.
+        address: Its address on the bridge.
+        resources: The options of `ray start` for its resources.
+        folder: Its disk, as a folder seen from outside.
+        places: For each folder of its disk, the path where its own processes see it.
     """
 
     name: str
@@ -71,11 +71,11 @@ class Node:
 
     @property
     def url(self) -> str:
-        """Where its proxy answers."""
+        """The URL of its proxy."""
         return f"http://{self.address}:8000"
 
     def plug_in(self) -> None:
-        """Give it a network."""
+        """Connect it to the network."""
         ends = (f"v-{self.name}", f"w-{self.name}")
         run(IP, "netns", "add", self.name)
         run(IP, "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
@@ -90,7 +90,7 @@ class Node:
             run(IP, "-n", self.name, *words.split())
 
     def start(self) -> None:
-        """Start Ray, on an empty disk the first time."""
+        """Start Ray; the first time, on an empty disk."""
         own = {self.folder / name: place for name, place in self.places.items()}
         for path in (*own, *own.values()):
             path.mkdir(parents=True, exist_ok=True)
@@ -116,14 +116,14 @@ class Node:
             )
 
     def kill(self) -> None:
-        """End all its processes at once, as a power cut does."""
+        """Kill all its processes at once, as a power cut does."""
         assert self.process is not None
-        self.process.kill()  # its child is killed with it, and with that all of the namespace
+        self.process.kill()  # its child is killed with it, and so is all of the namespace
         self.process.wait()
         self.process = None
 
     def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command on it: on its network and disk, beside its processes, with its settings."""
+        """Run a command on it: in its namespaces, on its disk, with its settings."""
         assert self.process is not None
         kids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         (first,) = kids.read_text().split()
@@ -144,7 +144,7 @@ HEAD_ADDRESS = "10.77.0.1"
 
 @dataclass
 class Cluster:
-    """Three nodes: a head without work, one without a GPU, one that is told to have one."""
+    """Three nodes: a head without work, one without a GPU, one that claims to have one."""
 
     folder: Path
     changed: Mapping[str, str] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class Cluster:
             ("one", ["--num-cpus=20", '--resources={"cpu_node": 1000}']),
             ("two", ["--num-cpus=36", "--num-gpus=1", '--resources={"cpu_node": 1000}']),
         ]
-        disk = self.folder / "disk"  # the same path on all nodes, and another disk on each
+        disk = self.folder / "disk"  # the same path on all nodes, but a different disk on each
         places = {
             "ray": Path("/tmp/ray"),  # noqa: S108
             "haproxy": Path("/tmp/haproxy-serve"),  # noqa: S108
@@ -203,11 +203,11 @@ class Cluster:
 
     @property
     def head(self) -> Node:
-        """The node of Ray's own state and Serve's controller."""
+        """The node with Ray's own state and Serve's controller."""
         return self.nodes["head"]
 
     def start(self) -> None:
-        """Start what lies outside, then the nodes."""
+        """Start the servers outside the nodes, then the nodes."""
         run(IP, "link", "add", BRIDGE, "type", "bridge")
         run(IP, "addr", "add", f"{OUTSIDE}/24", "dev", BRIDGE)
         run(IP, "link", "set", BRIDGE, "up")
@@ -230,7 +230,7 @@ class Cluster:
         self.wait_for_nodes(len(self.nodes), START_LIMIT_S)
 
     def stop(self) -> None:
-        """End everything, and take the network away."""
+        """End everything, and remove the network."""
         for node in self.nodes.values():
             if node.process is not None:
                 node.kill()
@@ -243,17 +243,17 @@ class Cluster:
         shutil.rmtree(self._quick)
 
     def wait_for_nodes(self, n: int, limit_s: float) -> None:
-        """Return once Ray knows so many living nodes."""
+        """Return once Ray knows ``n`` living nodes."""
         patiently(lambda: self.n_alive() == n, limit_s)
 
     def n_alive(self) -> int:
-        """Count the nodes that Ray thinks alive."""
+        """Count the nodes that Ray considers alive."""
         told = self.asked("/nodes?view=summary")
         states = [row["raylet"].get("state") for row in told["data"]["summary"]]
         return states.count("ALIVE")
 
     def asked(self, path: str) -> Any:
-        """Ask Ray's dashboard on the head, for JSON."""
+        """Return JSON from Ray's dashboard on the head."""
         words = ["curl", "-sS", "-m", "20", "-H", f"Authorization: Bearer {self._token}"]
         return json.loads(self.head.call(*words, DASHBOARD + path).stdout)
 
@@ -269,12 +269,12 @@ class Cluster:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def application(self) -> dict[str, Any]:
-        """Return what Serve says of the application."""
+        """Return what Serve reports about the application."""
         told: dict[str, Any] = self.asked("/api/serve/applications/")["applications"].get("afa", {})
         return told
 
     def wait_until_deployed(self, limit_s: float) -> None:
-        """Return once Serve calls every deployment healthy."""
+        """Return once Serve reports every deployment as healthy."""
 
         def is_done() -> bool:
             told = self.application()
@@ -298,7 +298,7 @@ class Cluster:
         return counted
 
     def afa(self, *words: str) -> str:
-        """Run the `afa` command with the settings of the cluster, on no node."""
+        """Run the `afa` command with the settings of the cluster, but on none of its nodes."""
         own = {"AFA_DATA_DIR": str(self.folder / "operator"), "HOME": str(Path.home())}
         done = subprocess.run(
             [sys.executable, "-c", "from serve_app.cli.main import main; main()", *words],
@@ -312,9 +312,9 @@ class Cluster:
         return done.stdout
 
     def _start_redis(self, port: int, options: tuple[str, ...]) -> None:
-        """Start a server as if on a machine of its own: no node slows its processor or its disk.
+        """Start a server as if on a separate machine: no node slows down its processor or its disk.
 
-        `nice` would not do: Linux weighs it within a session alone (sched(7), autogroups).
+        `nice` would not help: Linux weighs it only within a session (sched(7), autogroups).
         """
         place = self._quick / f"redis-{port}"
         place.mkdir()
@@ -328,7 +328,7 @@ class Cluster:
 
 
 def patiently(is_done: Any, limit_s: float, pause_s: float = 1.0) -> float:
-    """Ask until it is so; give how many seconds that took."""
+    """Ask until it is true; return how many seconds that took."""
     start = time.monotonic()
     while True:
         told: object = None
@@ -344,7 +344,7 @@ def patiently(is_done: Any, limit_s: float, pause_s: float = 1.0) -> float:
 
 @contextmanager
 def running(folder: Path, changed: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """Start a cluster, and leave nothing of it behind."""
+    """Start a cluster, and remove all of it afterwards."""
     cluster = Cluster(folder, changed or {})
     try:
         cluster.start()

@@ -1,7 +1,7 @@
-"""A node, the head, a new version: what customers notice of each, on three real nodes of Ray.
+"""Loss of a node, loss of the head, a new version: what customers notice, on three real Ray nodes.
 
-``pytest -m slow tests/cluster -s`` as root (it makes network namespaces), some 20 minutes.
-The tests share one cluster, and each leaves it whole; each prints its figures.
+``pytest -m slow tests/cluster -s`` as root (it makes network namespaces), about 20 minutes.
+The tests share one cluster, and each leaves it in working order; each prints its figures.
 """
 
 import os
@@ -36,11 +36,11 @@ DEPLOY_LIMIT_S = 1200
 CALM_S = 20
 AWAY_S = 60
 PYTHON_PROXY = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0"}
-"""HAProxy's own answers are not in the service's words."""
+"""HAProxy's own answers would not have the body of the service's errors."""
 
 
 def profile(**jobs: float) -> dict[str, Any]:
-    """Return the shipped Serve file with the default checkpoints; no GPU is needed for them."""
+    """Return the shipped Serve file with the default checkpoints, which need no GPU."""
     content: dict[str, Any] = yaml.safe_load(
         (REPOSITORY / "configs" / "serve.gpu.yaml").read_text()
     )
@@ -55,7 +55,7 @@ def profile(**jobs: float) -> dict[str, Any]:
     for name in ("Mood", "Embedding"):
         options = {"num_cpus": 1, "num_gpus": half}
         rows[name] = both | {"name": name, "ray_actor_options": options}
-    for name in ("Spectral", "Mood", "Embedding"):  # there is one card, and no more to come
+    for name in ("Spectral", "Mood", "Embedding"):  # there is one card, and there will be no other
         rows[name]["autoscaling_config"]["max_replicas"] = 1
     application["deployments"] = list(rows.values())
     return content
@@ -63,7 +63,7 @@ def profile(**jobs: float) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Three nodes with the service, whose checkpoints and catalog came from the shared storage."""
+    """Three nodes with the service; its checkpoints and catalog come from the shared storage."""
     folder = Path(tempfile.mkdtemp(prefix="afa-cluster-"))
     with running(folder, PYTHON_PROXY) as cluster:
         cluster.afa("catalog", "import", "serve_app/data/demo_catalog.parquet")
@@ -85,13 +85,13 @@ def load(cluster: Cluster, key: str) -> Load:
     urls = [node.url for node in cluster.nodes.values()]
     reads = ["/v1/account", "/v1/audio-features/isrc:QZAFA2600001"]
     load = Load(urls, key, reads, DEMO.read_bytes())
-    with load.client() as client:  # from then on it is known
+    with load.client() as client:  # afterwards the cache has it
         patiently(lambda: client.get(urls[0] + reads[1]).status_code == 200, DEPLOY_LIMIT_S)
     return load
 
 
 def tell(name: str, load: Load, **figures: float) -> None:
-    """Print what was seen."""
+    """Print what was observed."""
     told = ", ".join(f"{what} {value:.0f}" for what, value in figures.items())
     sys.stdout.write(f"\n{name}: {told}\n  {dict(sorted(load.counted().items()))}\n")
     for failure in load.refused()[:20]:
@@ -99,7 +99,7 @@ def tell(name: str, load: Load, **figures: float) -> None:
 
 
 def audited(cluster: Cluster, load: Load) -> None:
-    """See that each job ended once, and that its credits add up."""
+    """Check that each job ended once, and that the credits add up."""
     assert load.ends
     for job_id, states in load.ends.items():
         assert states[-1] in ("complete", "failed"), (job_id, states)
