@@ -1,4 +1,4 @@
-"""A back-fill that is killed again and again, and what its rows say in the end."""
+"""A back-fill that is killed again and again, and what its tables contain in the end."""
 
 import hashlib
 import os
@@ -27,17 +27,17 @@ LIMIT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is wrong in the end; all of it is empty where nothing is.
+    """What is wrong in the end; the first four lists are empty if nothing is.
 
     Attributes:
         lost: Files without a row.
-        doubled: Files with more than one.
-        other: Rows that do not tell of the file as it is, or of a track that the library has.
-        redone: Tracks that were there when the run was killed, and were heard again after.
-        n_tracks: Rows of files that were heard.
-        n_errors: Rows of files that could not be.
-        kept: Files that the library had at each kill.
-        told: What the last run said.
+        doubled: Files with more than one row.
+        other: Rows that do not match their file, or have no track in the library.
+        redone: Files in the library at a kill that were analysed again after it.
+        n_tracks: Rows of files that were analysed.
+        n_errors: Rows of files that could not be analysed.
+        kept: Number of files in the library at each kill.
+        told: The output of the last run.
     """
 
     lost: list[str]
@@ -51,9 +51,9 @@ class Outcome:
 
 
 def make_files(folder: Path, n: int, n_broken: int = 0, duration_s: float = 3) -> Path:
-    """Write clicks of different tempos and titles, and files that are no audio.
+    """Write clicks with different tempos and titles, and files that are not audio.
 
-    Without titles each would be compared with others, as copies of one recording.
+    Without a title, each would be compared with the others as a possible copy.
     """
     folder.mkdir()
     for number in range(n):
@@ -72,13 +72,13 @@ def make_files(folder: Path, n: int, n_broken: int = 0, duration_s: float = 3) -
 
 
 def kill_and_resume(source: Path, folder: Path, kill_at: Sequence[int], actors: int) -> Outcome:
-    """Run a back-fill, kill -9 it whenever so many files are in the library, and run it to its end.
+    """Run a back-fill, kill -9 it at each of these counts, and then run it to its end.
 
     Args:
         source: Folder of files.
-        folder: An empty one, for the data and the destination.
-        kill_at: Files in the library, ascending.
-        actors: How many.
+        folder: An empty folder, for the data and the destination.
+        kill_at: Numbers of files in the library, ascending.
+        actors: Number of actors.
     """
     data, out = folder / "data", folder / "out"
     environment = os.environ | {"AFA_DATA_DIR": str(data), "RAY_worker_niceness": "0"}
@@ -113,7 +113,7 @@ def _wait_for(run: "subprocess.Popen[bytes]", data: Path, n: int) -> dict[str, d
 
 
 def _made_at(data: Path) -> dict[str, datetime]:
-    """Return every file that the library has, and when its track was heard."""
+    """Return when each file in the library was analysed."""
     if not (data / "library").exists():
         return {}
     library = Library((data / "library").as_uri(), data / "judge")

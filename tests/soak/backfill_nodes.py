@@ -1,10 +1,10 @@
-"""How fast a back-fill is on nodes that have so much of a processor and no more.
+"""How fast a back-fill is on nodes that have a fixed share of a processor.
 
-A node is one processor, less what its control group leaves to the head and the command itself. The
-other processor is busy with the same kind of work whatever is measured, for two that share a core
-are slower together than alone. Beside one node that is a bare loop, with which the node is
-compared: both have the same minutes of a machine that is not always as fast. What starting costs
-falls out: only the files count that a longer run has more than a shorter one.
+A node is one processor, minus what its control group leaves to the head and the command itself.
+The other processor always does the same kind of work, since two that share a core are slower
+together than alone. While one node is measured, that work is a bare loop, with which the node is
+compared: both run in the same minutes on a machine whose speed varies. The time that starting takes
+cancels out: only the files that a longer run has more than a shorter one count.
 """
 
 import os
@@ -23,10 +23,10 @@ from tests.soak.backfill_kills import COMMAND
 GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 100_000
 MOST_SHARES = 262_144
-"""Whatever else runs gets what is left."""
+"""Other processes get what is left."""
 
 SHARE = 0.85
-"""Of a processor, for each node."""
+"""The share of a processor that each node has."""
 
 NODE_MEMORY = 200_000_000
 SERVED = "import sys; from tests.soak.backfill_nodes import serve; serve(int(sys.argv[1]))"
@@ -34,13 +34,13 @@ HEARD = "import sys; from tests.soak.backfill_nodes import hear; hear(sys.argv[1
 
 
 def can_confine() -> bool:
-    """Whether a process may be given a share of a processor here."""
+    """Return whether a process can be given a share of a processor here."""
     return os.access(GROUPS / "cpu.cfs_quota_us", os.W_OK)
 
 
 @contextmanager
 def confined() -> Iterator[Path]:
-    """Yield a control group with a node's share; what runs in it ends with the block."""
+    """Yield a control group with a node's share; its processes are killed after the block."""
     group = GROUPS / f"afa-{secrets.token_hex(4)}"
     group.mkdir()
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
@@ -61,7 +61,7 @@ def confined() -> Iterator[Path]:
 def hearing(folder: Path, cpu: int) -> Iterator[list[float]]:
     """Run a bare loop over a folder again and again: one process, one file after the other.
 
-    Gives a list that has the seconds of every whole pass when the block has ended.
+    After the block, the yielded list has the seconds of every complete pass.
     """
     passes_s: list[float] = []
     with confined() as group:
@@ -75,7 +75,7 @@ def hearing(folder: Path, cpu: int) -> Iterator[list[float]]:
 
 
 def hear(folder: str) -> None:
-    """Do of every file what a back-fill does, keep nothing, and print the seconds; for ever."""
+    """Do what a back-fill does with each file, keep nothing, print each pass's seconds; repeat."""
     import torch
 
     from configs.settings import Settings
@@ -112,7 +112,7 @@ def hear(folder: str) -> None:
 
 @contextmanager
 def nodes(n: int) -> Iterator[Mapping[str, str]]:
-    """Start a head without a CPU, and nodes on one each; give what to set to reach them."""
+    """Start a head without a CPU and nodes with one each; yield the environment to reach them."""
     own = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -137,7 +137,7 @@ def nodes(n: int) -> Iterator[Mapping[str, str]]:
 
 @contextmanager
 def each_confined(pids: list[str]) -> Iterator[None]:
-    """Confine each process, with all below it, to a processor of its own."""
+    """Confine each process and its descendants to one processor each."""
     with ExitStack() as groups:
         for cpu, one in enumerate(pids):
             group = groups.enter_context(confined())
@@ -149,7 +149,7 @@ def each_confined(pids: list[str]) -> Iterator[None]:
 
 
 def family(pid: int) -> Iterator[int]:
-    """Yield a process and all below it."""
+    """Yield a process and its descendants."""
     yield pid
     for kids in Path(f"/proc/{pid}/task").glob("*/children"):
         for kid in kids.read_text().split():
@@ -157,7 +157,7 @@ def family(pid: int) -> Iterator[int]:
 
 
 def serve(n: int) -> None:
-    """Be a cluster until nothing more comes in; print its address and a process of each node."""
+    """Run a cluster until standard input ends; print its address and each node's raylet pid."""
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "object_store_memory": NODE_MEMORY, "include_dashboard": False}
@@ -173,7 +173,7 @@ def serve(n: int) -> None:
 
 
 def backfill_s(source: Path, folder: Path, environment: Mapping[str, str]) -> float:
-    """Seconds a whole run takes, with its start; into a library and tables of its own."""
+    """Return the seconds of a complete run with its start, into a new library and new tables."""
     own = {"AFA_DATA_DIR": str(folder / "data")}
     line = [sys.executable, "-c", COMMAND, "backfill", str(source), "--out", str(folder / "out")]
     began_s = time.perf_counter()

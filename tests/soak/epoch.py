@@ -1,4 +1,4 @@
-"""Random operations on a fresh ledger while service and Redis are killed; then the reckoning."""
+"""Random operations on a fresh ledger while service and Redis are killed; then all is checked."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ EPOCH_LIMIT_S = 900.0
 
 @dataclass
 class Reckoning:
-    """What the journal says against what was acknowledged."""
+    """The differences between the journal and what was acknowledged."""
 
     operations: int = 0
     kills: Counter[str] = field(default_factory=Counter)
@@ -47,9 +47,9 @@ class Epoch:
     """One run on a fresh folder.
 
     Attributes:
-        folder: Short, fresh, on a real file system.
-        operations: Acknowledged operations to reach at least.
-        actions: ``service``, ``redis`` or ``power``, each once per mention.
+        folder: A new folder with a short path, on a real file system.
+        operations: Run until at least this many operations are acknowledged.
+        actions: ``service``, ``redis`` or ``power``; each is done as often as it is listed.
         lua: Folder of scripts to use instead of the product's.
     """
 
@@ -77,7 +77,7 @@ class Epoch:
         self.processes[name] = subprocess.Popen(command, cwd=REPOSITORY)
 
     def acknowledged(self) -> int:
-        """Estimate the operations so far from the length of the logs; an answer has 20 bytes."""
+        """Estimate the operations so far from the length of the logs, at 28 bytes each."""
         sizes = [
             self.log(name).stat().st_size for name in self.processes if self.log(name).exists()
         ]
@@ -98,7 +98,7 @@ class Epoch:
             self.victim.start()
 
     def run(self) -> Reckoning:
-        """Do it all."""
+        """Run the epoch and return its reckoning."""
         deadline = time.monotonic() + EPOCH_LIMIT_S
         self.victim.start()
         try:

@@ -1,7 +1,7 @@
-"""Many jobs, and workers killed among them; then every job and every credit is accounted for.
+"""Many jobs, some of whose workers are killed; then every job and every credit is accounted for.
 
-Nothing here goes by the clock but the patience with which the next job is awaited to end: a slow
-machine takes longer, and is no reason to fail.
+Only the time to wait for the next job to end is limited: a slow machine takes longer, and does not
+fail for that.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ WORKERS = 2
 OWNERS = 20
 DEEDS = ("complete", "complete", "complete", "cheaper", "fail", "retry", "recover")
 KILL_EVERY = 200
-"""Jobs that end between two kills: where workers are killed by the clock, none may ever end."""
+"""Jobs that end between two kills; if workers were killed by the clock, none might ever end."""
 
 ROUNDS_AHEAD = 4
-"""Jobs of so many rounds are there at once; each further round comes with a kill."""
+"""The jobs of at most this many rounds are in the queue; each further round needs a kill."""
 
 PATIENCE_S = 120.0
-"""Longest time in which no job ends."""
+"""Longest time in which no job ends before the test fails."""
 
 SUBMITS_AT_ONCE = 32
 
 
 class Storm:
-    """One storm on a Redis of its own."""
+    """One storm on its own Redis."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
         self.victim = Victim(folder)
@@ -77,7 +77,7 @@ class Storm:
         await asyncio.gather(*(submit() for _ in range(SUBMITS_AT_ONCE)))
 
     async def kill_and_recover(self, store: Store, jobs: Jobs) -> None:
-        """Be the sweep, and kill a worker whenever so many jobs have ended, until all have."""
+        """Recover jobs, and kill a worker per `KILL_EVERY` ended jobs, until all have ended."""
         serial, ended, seen_s = WORKERS, 0, time.monotonic()
         while ended < self.count:
             await jobs.recover()
@@ -149,7 +149,7 @@ class Storm:
             packed = await store.command("GET", store.keys.balance(account))
             assert packed is not None
             assert sum(e.grant for e in entries if e.account == account) == 10**9 - credits
-        async with asyncio.timeout(PATIENCE_S):  # of places too many the workers make an end
+        async with asyncio.timeout(PATIENCE_S):  # the workers remove surplus places
             while any(map(int, await store.command("HVALS", lane_key("depth")))):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
@@ -169,18 +169,18 @@ class Storm:
 
 
 def open_indexes(store: Store) -> list[str]:
-    """Name the index of unfinished jobs of every shard."""
+    """Return each shard's index of unfinished jobs."""
     keys = store.keys
     return [keys.job_index(keys.shard_tag(shard), "open") for shard in range(SHARDS)]
 
 
 async def open_jobs(store: Store) -> int:
-    """Count the jobs that have not ended."""
+    """Return the number of jobs that have not ended."""
     return sum(await store.batch([("ZCARD", index) for index in open_indexes(store)]))
 
 
 async def left_open(store: Store) -> str:
-    """Tell of jobs that have not ended: state, attempts, and place in the lanes."""
+    """Describe the jobs that have not ended: state, attempts, and place in the lanes."""
     found = await store.batch([("ZRANGE", index, 0, -1) for index in open_indexes(store)])
     jobs = [split_member(raw) for members in found for raw in members]
     told = [f"{len(jobs)} jobs have not ended, and none has in {PATIENCE_S:.0f} s"]

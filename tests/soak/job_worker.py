@@ -1,8 +1,8 @@
-"""A worker that runs jobs which do nothing, fails some, and now and then dies at the worst moment.
+"""A worker that runs jobs which do nothing, fails some, and sometimes dies at the worst moment.
 
-``python -m tests.soak.job_worker URL`` starts a worker, by a fork, for every name on its input, and
-prints its process id. A worker works until it is killed; between storing a result and saying so,
-and between claim and start, it may end itself by SIGKILL.
+``python -m tests.soak.job_worker URL`` forks a worker for every name that it reads from standard
+input, and prints the worker's pid. A worker works until it is killed. Between storing a result and
+reporting it, and between claim and start, it may kill itself with SIGKILL.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def loop(jobs: Jobs, name: str) -> None:
 
 async def main(url: str, name: str) -> None:
     jobs = Jobs(connect(url, shards=SHARDS, timeout_s=5), rich_tiers(), POLICY)
-    # The ticket is noted before the record is started: die between the two as well.
+    # The ticket is noted before the record is started, so die between the two as well.
     start = jobs._start
 
     async def start_or_die(*args: str) -> Claim | None:
@@ -73,7 +73,7 @@ async def main(url: str, name: str) -> None:
 
 
 def serve(url: str) -> None:
-    """Fork a worker for every line of input; a fork starts at once, an interpreter does not."""
+    """Fork a worker for every line of input; that is much faster than starting an interpreter."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         pid = os.fork()

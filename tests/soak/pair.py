@@ -1,4 +1,4 @@
-"""A real Redis and its replica, which takes over: what it had not received by then is lost."""
+"""A real Redis and its replica, which takes over; what it had not received by then is lost."""
 
 import shutil
 import signal
@@ -18,7 +18,7 @@ LINK_LIMIT_S = 60.0
 
 @dataclass
 class Place:
-    """Where a server runs."""
+    """A server's folder and port."""
 
     folder: Path
     port: int
@@ -30,7 +30,7 @@ class Place:
 
     @classmethod
     def start(cls, folder: Path, port: int = 0, *, of: int | None = None) -> "Place":
-        """Start a server, as a replica of the one on another port if told."""
+        """Start a server, as a replica of the one on port ``of`` if that is given."""
         port = port or free_port()
         follow = ("--replicaof", "127.0.0.1", str(of)) if of is not None else ()
         options = ("--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
@@ -43,18 +43,18 @@ class Place:
 
 @dataclass
 class Pair:
-    """Who is the primary now, and who follows it."""
+    """The current primary and its replica."""
 
     primary: Place
     replica: Place
 
     def restart(self) -> None:
-        """Kill the primary and start it again on its file."""
+        """Kill the primary and start it again with its file."""
         self.primary.kill()
         self.primary = Place.start(self.primary.folder, self.primary.port)
 
     def cut_off(self) -> None:
-        """Have the replica receive nothing more from some moment on."""
+        """Stop the replication: from then on the replica receives nothing."""
         with Redis.from_url(self.replica.url) as redis:
             deadline = time.monotonic() + LINK_LIMIT_S
             while redis.info("replication")["master_link_status"] != "up":
@@ -63,7 +63,7 @@ class Pair:
             redis.replicaof("NO", "ONE")
 
     def fail_over(self) -> None:
-        """Lose the primary with its disk; the replica takes its place and gets one of its own."""
+        """Lose the primary and its disk; the replica takes its place and gets a new replica."""
         lost = self.primary
         lost.kill()
         shutil.rmtree(lost.folder)
@@ -73,12 +73,12 @@ class Pair:
 
 @contextmanager
 def start_pair(folder: Path) -> Iterator[Pair]:
-    """Have a primary and its replica while the block runs."""
+    """Run a primary and its replica while the block runs."""
     primary = Place.start(folder / "one")
     pair = Pair(primary, primary)
     try:
         pair.replica = Place.start(folder / "two", of=primary.port)
         yield pair
-    finally:  # a replica that writes its first file would not let itself be asked
+    finally:  # kill: a replica that is writing its first file would not answer a shutdown
         pair.primary.kill()
         pair.replica.kill()

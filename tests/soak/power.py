@@ -1,9 +1,9 @@
-"""Cut the power of a Redis: kill it, and take from its file what was not forced to disk.
+"""Cut the power of a Redis: kill it, and remove from its file what was not forced to disk.
 
 SIGKILL alone leaves everything in the page cache, so it cannot tell ``appendfsync always`` from
-``everysec``. A preloaded shim notes the length of every file when fdatasync or fsync is called; the
-call itself is skipped, the note is what counts. After the kill the append-only file is cut to the
-noted length.
+``everysec``. A preloaded shim notes the length of every file when fdatasync or fsync is called, and
+skips the call itself. After the kill, the append-only file is cut to the length that was noted
+last.
 """
 
 import os
@@ -61,12 +61,12 @@ def build_shim(folder: Path) -> Path:
 
 @dataclass
 class Victim:
-    """A Redis that can be killed, cut off its power, and started again on the same socket.
+    """A Redis that can be killed, have its power cut, and be started again on the same socket.
 
     Attributes:
-        folder: Where its data lie.
-        fsync: ``always``, ``everysec``, or ``off``: no file at all.
-        shim: Library from ``build_shim``; without it there are only kills.
+        folder: Where its data is stored.
+        fsync: ``always``, ``everysec``, or ``off`` for no file at all.
+        shim: Library from ``build_shim``; without it, only kills are possible.
     """
 
     folder: Path
@@ -105,7 +105,7 @@ class Victim:
             reap(self.server.pid)
 
     def cut_power(self) -> int:
-        """Kill, and drop what was not forced to disk; tell how many bytes that were."""
+        """Kill, and drop what was not forced to disk; return how many bytes that was."""
         self.kill()
         path = append_only_file(self.folder)
         status = path.stat()
@@ -123,14 +123,14 @@ class Victim:
 
 
 def append_only_file(folder: Path) -> Path:
-    """Return the file that Redis appends to: its only one, or the newest from Redis 7 on."""
+    """Return the file that Redis appends to: the only one, or, since Redis 7, the newest."""
     place = folder / "redis-ledger"
     found = [*place.glob("appendonly.aof"), *place.glob("appendonlydir/*.incr.aof")]
     return max(found, key=lambda path: (len(path.name), path.name))
 
 
 def reap(pid: int) -> None:
-    """Take a child's end from the system, so that it is no zombie."""
+    """Reap a child that has ended, so that it is not a zombie."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -55,7 +55,7 @@ async def test_ten_thousand_jobs_whose_workers_are_killed(folder: Path) -> None:
 async def test_a_town_comes_back_from_its_archive_and_from_a_backup(
     folder: Path, seed: int
 ) -> None:
-    """Three months, two primaries lost at random, one of them perhaps as a month changes."""
+    """Three months, two primaries lost at random, one of them possibly as the month changes."""
     chance = random.Random(seed)
     lose_at = {month: chance.random() < 0.5 for month in chance.sample(range(3), 2)}
     town = Town(folder, accounts=200, rate=20, kills=3, seed=seed)
@@ -79,7 +79,7 @@ def test_a_backfill_of_500_files_is_killed_three_times(folder: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.skipif(not can_confine(), reason="no control group to set a share of a processor in")
 def test_a_backfill_on_two_nodes_is_nearly_twice_as_fast(folder: Path) -> None:
-    """Files a second that more files take, of nodes with a processor each."""
+    """Compares the files per second that a longer run adds, on nodes with one processor each."""
     n_few, n_many = 32, 128
     few, many = (make_files(folder / f"{n}", n, duration_s=30) for n in (n_few, n_many))
 
@@ -99,7 +99,7 @@ def test_a_backfill_on_two_nodes_is_nearly_twice_as_fast(folder: Path) -> None:
     assert two >= 1.8 * one
 
 
-# A case that a mutant fails leaves its connections open.
+# A case that detects a mutant leaves its connections open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_every_mutant_of_the_scripts_is_killed() -> None:

@@ -1,9 +1,9 @@
-"""Months of many accounts on a Redis whose replica lags and takes over, while all is killed.
+"""Months of many accounts on a Redis whose replica lags and takes over, while everything is killed.
 
-In the end the archive is restored into an empty Redis, and compared with the ledger that lived and
-with an oracle that knows the specification alone. The scripts' clock stands still within a phase
-and moves between phases. A phase gives each account a list of operations; processes carry them out,
-and the oracle is told the operations and the answers.
+In the end, the archive is restored into an empty Redis and compared with the live ledger and an
+oracle that implements only the specification. The scripts' clock stands still within a phase and
+moves between phases. A phase gives each account a list of operations; processes carry them out, and
+the oracle gets the operations and the answers.
 """
 
 import copy
@@ -56,12 +56,12 @@ DAYS = (3, 17, 27)
 PHASE_LIMIT_S = 600.0
 LOOK_S = 0.03
 SENT_AT_ONCE = 3
-"""The client itself sends a script again whose connection broke."""
+"""The Redis client itself sends a script again if the connection broke."""
 
 
 @dataclass
 class Figures:
-    """What an epoch did."""
+    """What happened in an epoch."""
 
     operations: int = 0
     answers: Counter[str] = field(default_factory=Counter)
@@ -75,17 +75,17 @@ class Figures:
 
 
 class Town:
-    """One epoch in a folder of its own."""
+    """One epoch in its own folder."""
 
     def __init__(self, folder: Path, accounts: int, rate: int, kills: int, seed: int) -> None:
         """Plan an epoch.
 
         Args:
-            folder: Short and empty.
-            accounts: How many.
-            rate: Operations of each in a phase.
-            kills: Of anything, in a phase.
-            seed: Of what is done; when it is killed depends on the machine.
+            folder: An empty folder with a short path.
+            accounts: Number of accounts.
+            rate: Operations of each account in a phase.
+            kills: Number of kills in a phase, of any victim.
+            seed: Determines what is done; when something is killed depends on the machine.
         """
         self.folder, self.rate, self.kills = folder, rate, kills
         self.random = random.Random(seed)
@@ -106,7 +106,7 @@ class Town:
         return connect(url, shards=SHARDS, timeout_s=10, clock=CLOCK)
 
     async def at(self, *moment: int) -> None:
-        """Move the scripts' clock, and see to what time brings."""
+        """Move the scripts' clock, and do what has become due."""
         self.now = stamp_ms(*moment)
         store = self.connect(self.pair.primary.url)
         await store.command("SET", "test:now", self.now)
@@ -121,12 +121,12 @@ class Town:
         return f"id{self.n_ids}"
 
     def plan(self, customer: Customer, name: str) -> list[list[Any]]:
-        """Make up operations, on a copy of what the account is expected to be."""
+        """Make up operations, tried on a copy of the account's expected state."""
         guess, operations = copy.deepcopy(customer), []
         while len(operations) < self.rate:
             kind = self.random.choices(list(KINDS), list(KINDS.values()))[0]
             if not guess.terms.credits:
-                kind = "plan"  # whoever has a key has a plan
+                kind = "plan"  # an account with a key always has a plan
             words = self.words(guess, kind)
             if kind == "plan":
                 self.tiers[name] = self.random.choice(TIERS)
@@ -169,11 +169,11 @@ class Town:
     def phase(
         self, *, is_lost: bool = False, cuts_off: bool = False, beside: list[str] | None = None
     ) -> None:
-        """Have every account do its share, and tell the oracle.
+        """Have every account do its operations, and compare the answers with the oracle's.
 
         Args:
-            is_lost: No keeper works, and the oracle is not told.
-            cuts_off: The replica receives nothing more from some moment of it on.
+            is_lost: No keeper runs, and the oracle does not get the operations.
+            cuts_off: From some moment on, the replica receives nothing.
             beside: A command to run meanwhile; Redis is not killed then.
         """
         self.n_phases += 1
@@ -204,7 +204,7 @@ class Town:
                 self.tell(name, operation, answers[place], most * sent[place])
 
     def tell(self, name: str, operation: list[Any], answer: Any, sent: int) -> None:
-        """Compare an answer with the oracle's; what was sent again may have been done before."""
+        """Compare an answer with the oracle's; an operation sent twice may already be done."""
         kind = operation[1]
         self.figures.answers[answer if isinstance(answer, str) else "OK"] += 1
         expected = self.carry(self.oracle[name], operation)
@@ -215,13 +215,13 @@ class Town:
             )
 
     async def export(self) -> None:
-        """Archive all there is."""
+        """Archive everything."""
         store = self.connect(self.pair.primary.url)
         await Exporter(store, self.archive).export()
         await store.close()
 
     async def lose_the_primary(self, next_month: tuple[int, ...] | None) -> None:
-        """Lose what a replica lags behind: some was archived, some was not."""
+        """Lose what the replica has not received: some of it was archived, some was not."""
         self.phase(cuts_off=True)
         if next_month is not None:
             await self.at(*next_month)
@@ -263,7 +263,7 @@ class Town:
         self.figures.differences += [f"{when} {m.account} {m.rule}" for m in report.mismatches]
 
     async def restore_archive(self) -> None:
-        """Build the ledger from its archive alone: equal to the bit, and to the oracle."""
+        """Rebuild the ledger from its archive alone: identical to the live one and the oracle."""
         await self.export()
         found = await verify(self.archive)
         self.figures.archived = found.entries
@@ -288,7 +288,7 @@ class Town:
             server.stop()
 
     def environment(self, data_dir: str = "none") -> dict[str, str]:
-        """Return the settings of an installation on the primary, or of one in a folder."""
+        """Return the settings of an installation that uses the primary, or of one in a folder."""
         settings = {
             "AFA_DATA_DIR": str(self.folder / data_dir),
             "AFA_JOURNAL_STORE": str(self.journal),
@@ -300,13 +300,13 @@ class Town:
         return os.environ | {"PYTHONPATH": str(REPOSITORY)} | settings
 
     def brought_back(self) -> LocalRedis:
-        """Run `afa restore` into a new folder, and start what came of it."""
+        """Run `afa restore` into a new folder, and start Redis there."""
         command = afa("restore", str(self.folder / "backup"))
         subprocess.run(command, env=self.environment("back"), check=True, timeout=PHASE_LIMIT_S)
         return embedded_redis.start(self.folder / "back")
 
     async def restore_backup(self) -> None:
-        """Bring the backup back, with what the archive knows of the time since."""
+        """Restore the backup, with what the archive has of the time since."""
         server = self.brought_back()
         store = self.connect(server.url)
         try:
@@ -320,9 +320,9 @@ class Town:
         """Live for some months of 2026.
 
         Args:
-            months: How many, from May on.
-            lose_at: In which of them the primary is lost; True: over the change of the month.
-            backup_at: In which of them a backup is taken.
+            months: Number of months, starting with May.
+            lose_at: The months in which the primary is lost; True: across the change of the month.
+            backup_at: The month in which a backup is made.
         """
         with start_pair(self.folder) as self.pair:
             store = self.connect(self.pair.primary.url)
@@ -345,7 +345,7 @@ class Town:
 
 
 class Crew:
-    """Clients and a keeper in processes of their own; they, and Redis, are killed at random."""
+    """Clients and a keeper in separate processes; they and Redis are killed at random."""
 
     def __init__(self, town: Town, plan: Path, log: Path, victims: list[str]) -> None:
         self.town, self.plan, self.log, self.victims = town, plan, log, victims
@@ -355,7 +355,7 @@ class Crew:
             self.plan_for(town.random.choice(victims))
 
     def plan_for(self, victim: str) -> None:
-        """Have something happen to somebody at a random moment."""
+        """Schedule something to happen to a victim at a random moment."""
         self.due.append((self.town.random.randrange(self.expected), victim))
         self.due.sort()
 
@@ -378,7 +378,7 @@ class Crew:
             end(self.keeper)
 
     def strike(self, victim: str) -> None:
-        """Cut the replica off, or kill."""
+        """Cut off the replica, or kill the victim."""
         if victim == "replica":
             self.town.pair.cut_off()
             return
@@ -405,7 +405,7 @@ class Crew:
 
 
 def end(process: "subprocess.Popen[bytes] | None") -> None:
-    """Kill a process that may have ended."""
+    """Kill a process, which may have ended already."""
     if process is not None:
         process.kill()
         process.wait()
@@ -419,7 +419,7 @@ Said = tuple[tuple[int, ...], dict[str, tuple[int, int]], list[int | None]]
 
 
 def seen(packed: bytes | None) -> tuple[int, ...]:
-    """Return what the ledger says of an account, in the order of `told`."""
+    """Return what the ledger says about an account, in the order of `told`."""
     if packed is None:
         return (0,) * 8
     state = unpack_account(packed)

@@ -1,9 +1,9 @@
-"""Customers that do as they are told, and a keeper; processes made to be killed.
+"""Customers that carry out a plan, and a keeper: processes that are meant to be killed.
 
-``python -m tests.soak.town_worker URL PLAN LOG`` carries a plan out, each account's operations in
-order and all accounts side by side. The log has a line before each sending and one for each answer,
-so that a successor goes on where a killed one stopped, sending what was in flight again. With ``URL
-ARCHIVE`` it is the keeper, and exports without end.
+``python -m tests.soak.town_worker URL PLAN LOG`` carries out a plan, each account's operations in
+order and all accounts at once. The log has a line before each sending and one for each answer, so
+that a successor continues where a killed process stopped, and repeats what was in flight. With
+``URL ARCHIVE`` it is the keeper, and exports without end.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Clerk:
         self._accounts = Accounts(store, PEPPER, self._tiers)
 
     async def send(self, account: str, tier: str, kind: str, words: list[Any]) -> Any:
-        """Do one operation once."""
+        """Send one operation once."""
         ledger, payer = self._ledger, AccountPayer(account, tier)
         match kind:
             case "reserve":
@@ -76,7 +76,7 @@ class Clerk:
         return "OK"
 
     async def insist(self, account: str, tier: str, kind: str, words: list[Any]) -> Any:
-        """Do one operation until there is an answer; None: not yet."""
+        """Send one operation once; return its answer, or None if there is none yet."""
         try:
             return await self.send(account, tier, kind, words)
         except ServiceUnavailableError:
@@ -91,7 +91,7 @@ class Clerk:
 def read_log(path: Path) -> tuple[Counter[str], dict[str, Any]]:
     """Return how often each operation was sent, and the answers.
 
-    A last line that is torn, or still being written, counts as sent and as no answer.
+    An incomplete last line counts as sent, but not as an answer.
     """
     sent: Counter[str] = Counter()
     answers: dict[str, Any] = {}

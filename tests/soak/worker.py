@@ -1,9 +1,9 @@
-"""A service that moves credits and writes down what it was told; made to be killed.
+"""A service that moves credits and logs the answers; it is meant to be killed.
 
 ``python -m tests.soak.worker URL LOG NAME LUA`` works until the file ``LOG.stop`` exists and every
-flow it began has ended. A flow is ``reserve`` then ``commit`` or ``void``, or a ``topup``; what it
-does follows from its id alone, so a successor goes on where a killed worker stopped, sending the
-step in flight again.
+flow that it began has ended. A flow is ``reserve`` and then ``commit`` or ``void``, or a ``topup``.
+What it does follows from its id alone, so a successor continues where a killed worker stopped, and
+repeats the step in flight.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Plan:
 
 @dataclass
 class Log:
-    """Lines ``<step> <flow>`` of answers; the page cache keeps them when the writer is killed."""
+    """Lines ``begin <flow>`` and ``<step> <flow> <answer>``, in the page cache after a kill."""
 
     path: Path
     done: dict[str, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Log:
 
 
 async def take_step(ledger: Ledger, plan: Plan, step: str) -> str:
-    """Send one step until there is a definite answer."""
+    """Repeat one step until there is a definite answer."""
     payer = AccountPayer(plan.account, "pro")
     while True:
         try:
