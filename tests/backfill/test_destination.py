@@ -1,4 +1,4 @@
-"""Tables of a back-fill: whole or not at all, remembered, and of one run at a time."""
+"""Tables of a back-fill: complete or absent, remembered, and written by one run at a time."""
 
 import os
 import subprocess

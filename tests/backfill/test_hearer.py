@@ -1,4 +1,4 @@
-"""A file on its way to a card, in the actor of a back-fill."""
+"""A file on its way to a card, in an actor of a back-fill."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def test_a_file_comes_to_a_card_once_for_both_steps(
         actor = Hearer(
             HearerOptions(Folder(tmp_path), options, options, tmp_path / "no", tmp_path / "none")
         )
-        actor._read(first)  # tables that are made once
+        actor._read(first)  # makes the tables that are kept
         before = card.n_bytes
         read = actor._read(second)
     pcm_bytes = 4 * SAMPLE_RATE * 2 * 4

@@ -1,4 +1,4 @@
-"""What a run remembers, and what ends it; without the actors."""
+"""What a run remembers, and what ends it, without the actors."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_an_error_goes_though_the_run_that_heard_the_file_was_killed(tmp_path: P
     found = Found("s3://music/1.mp3", 1, 1)
     for error in (MemoryError(), AudioTooShortError("short")):
         run = backfill(tmp_path, Bucket("s3://music"))
-        # Another file beside it, so that the tables' names differ.
+        # With another file, so that the tables' names differ.
         beside = Found(f"s3://music/{error}.mp3", 1, 1)
         run._enter([_row(found, error), _row(beside, AudioTooShortError("short"))])
         run._write()
