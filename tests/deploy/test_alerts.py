@@ -1,4 +1,4 @@
-"""What is in deploy/ fits what the service exports, and its pages."""
+"""The files in deploy/ fit what the service exports, and its pages."""
 
 import json
 import re
@@ -27,7 +27,7 @@ RAYS_OWN = {
     "ray_serve_deployment_replica_healthy",
     "ray_serve_num_http_requests_total",
 }
-"""As Ray 2.60 was seen to show them, with the labels that are used."""
+"""Names as Ray 2.60 exports them, with the labels that are used."""
 
 FROM_RAY = {"deployment", "replica", "application", "le"}
 NAME = re.compile(r"\b(ray_\w+)(?:\{([^}]*)\})?")
@@ -43,7 +43,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def panels() -> list[dict[str, Any]]:
-    """All but the headings of rows."""
+    """Return all panels except row headings."""
     found = json.loads(DASHBOARD.read_text())["panels"]
     return [panel for panel in found if panel["type"] != "row"]
 

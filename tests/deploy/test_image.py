@@ -1,8 +1,8 @@
-"""The image of deploy/Dockerfile is built, started as it is meant to be, and analyses a file.
+"""The image of deploy/Dockerfile is built, started as documented, and analyses a file.
 
-``pytest -m slow tests/deploy/test_image.py -s``. ``AFA_CONTAINERS`` is the program, with what it
-needs ("podman", else "docker"), ``AFA_IMAGE`` an image that is there already, and
-``AFA_IMAGE_BUILD`` what else a build is told: another index, a mirror.
+``pytest -m slow tests/deploy/test_image.py -s``. ``AFA_CONTAINERS`` is the program with its options
+("podman", otherwise "docker"), ``AFA_IMAGE`` an image that exists already, and
+``AFA_IMAGE_BUILD`` more options for the build, such as another index or a mirror.
 """
 
 import json
@@ -54,7 +54,7 @@ pytestmark = [
 
 
 def told(*words: str, code: str | None = None) -> str:
-    """Run the program; give what it printed."""
+    """Run the program; return its output."""
     done = subprocess.run(
         [*PROGRAM, *words], cwd=REPOSITORY, input=code, capture_output=True, text=True, check=False
     )
@@ -64,7 +64,7 @@ def told(*words: str, code: str | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def image() -> str:
-    """Build the variant for a CPU, or take the one that is named."""
+    """Build the CPU variant, or return the image that is named."""
     if name := os.environ.get("AFA_IMAGE"):
         return name
     more = shlex.split(os.environ.get("AFA_IMAGE_BUILD", ""))
@@ -77,7 +77,7 @@ def image() -> str:
 
 @pytest.fixture(scope="module")
 def container(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start it as it is meant to be run, with the checkpoints of this machine."""
+    """Start the image as in compose.yaml, with this machine's checkpoints; yield the container."""
     models = tmp_path_factory.mktemp("models")
     shutil.copytree(Settings().resolved_model_dir(), models, dirs_exist_ok=True)
     for path in (models, *models.rglob("*")):
@@ -93,12 +93,12 @@ def container(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def in_python(container: str, code: str, *words: str) -> str:
-    """Run code inside."""
+    """Run code in the container."""
     return told("exec", "--interactive", container, "python", "-", *words, code=code)
 
 
 def state_of(container: str) -> dict[str, Any]:
-    """Return what the service says of itself; nothing as long as it does not."""
+    """Return the service's readiness; empty while it does not answer."""
     ask = "import httpx; print(httpx.get('http://127.0.0.1:8000/readyz').text)"
     done = subprocess.run(
         [*PROGRAM, "exec", container, "python", "-c", ask],
