@@ -1,4 +1,4 @@
-"""What the deploy kit says agrees with the Serve file and the settings."""
+"""The deployment files agree with the Serve file and the settings."""
 
 import re
 import shutil
@@ -37,7 +37,7 @@ def test_kubernetes_serves_the_same_file() -> None:
 
 
 def test_the_operator_can_ask_and_reach_what_it_starts() -> None:
-    """KubeRay asks Ray's dashboard with the token, and each node by wget."""
+    """KubeRay calls Ray's dashboard with the token, and each node with wget."""
     service = next(yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text()))
     cluster = service["spec"]["rayClusterConfig"]
     (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
@@ -71,7 +71,7 @@ def test_the_settings_of_the_kit_exist() -> None:
 
 
 def test_what_an_image_compiles_lies_where_it_can_be_loaded() -> None:
-    """Docker mounts a tmpfs, as the image's /tmp is one, with ``noexec``."""
+    """Docker mounts a tmpfs, such as the image's /tmp, with ``noexec``."""
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["afa"]
     text = (DEPLOY / "Dockerfile").read_text()
     (folder,) = re.findall(r"\bTORCHINDUCTOR_CACHE_DIR=(\S+)", text)
@@ -102,9 +102,9 @@ SETTINGS = {
 def test_settings_reach_ray_as_they_stand_in_the_file(
     tmp_path: Path, shell: str, kind: str
 ) -> None:
-    """The very line of the cluster's file, with a `ray` that shows what it was given."""
+    """Runs the exact line of the cluster file, with a `ray` that prints what it was given."""
     lines = ["# comment", "", *(f"{name}={value}" for name, value in SETTINGS.items())]
-    (tmp_path / "afa.env").write_text("\n".join(lines))  # no end of the last line
+    (tmp_path / "afa.env").write_text("\n".join(lines))  # the last line has no newline
     (tmp_path / "deploy").symlink_to(DEPLOY)
     ray = tmp_path / ".venv" / "bin" / "ray"
     ray.parent.mkdir(parents=True)
@@ -147,7 +147,7 @@ def test_settings_that_cannot_be_taken_stop_what_comes_next(
 
 
 def pods() -> list[dict[str, Any]]:
-    """Return the templates of the pods on Kubernetes: the head's, and the workers'."""
+    """Return the pod templates on Kubernetes: the head's and the workers'."""
     service = next(yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text()))
     cluster = service["spec"]["rayClusterConfig"]
     return [one["template"] for one in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
@@ -170,7 +170,7 @@ def test_whoever_ends_the_service_waits_as_long_as_it_may_take() -> None:
 
 
 def snake(name: str) -> str:
-    """Write a name of Kubernetes as Prometheus writes it."""
+    """Return a Kubernetes name as Prometheus writes it."""
     return re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
@@ -209,7 +209,7 @@ def test_prometheus_accepts_its_configuration(name: str) -> None:
 
 
 def test_rays_launcher_has_what_it_needs_on_the_head() -> None:
-    """Ray's image is too old for afa's Python, and Ray itself brings nothing that starts nodes."""
+    """Ray's image is too old for afa's Python, and Ray itself has nothing that starts nodes."""
     text = (REPOSITORY / "cluster.yaml").read_text()
     cluster = yaml.safe_load(text)
     assert " boto3 " in cluster["setup_commands"][-1]

@@ -1,4 +1,4 @@
-"""The ingress and the command line load nothing heavy: they start fast and stay small."""
+"""The ingress and the command line import nothing heavy: they start fast and stay small."""
 
 import subprocess
 import sys

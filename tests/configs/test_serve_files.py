@@ -1,4 +1,4 @@
-"""The deployment files are what Serve and Ray accept, and name deployments that exist."""
+"""The deployment files are valid for Serve and Ray, and name deployments that exist."""
 
 import random
 import re
@@ -38,7 +38,7 @@ def test_serve_accepts_the_file_and_the_builder_its_arguments(name: str) -> None
 
 
 def paths_of(value: Any) -> Iterator[str]:
-    """Yield what a configuration names as ``module:attribute``."""
+    """Yield the ``module:attribute`` references of a configuration."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in {"import_path", "policy_function"}:
@@ -112,9 +112,9 @@ def test_a_card_runs_transformers_compiled_and_recorded_for_every_size() -> None
 
 
 def stranded(shares: Sequence[float], n_cards: int, seed: int) -> bool:
-    """Let replicas of any share come and go on cards, as Ray places them: where there is room.
+    """Start and stop replicas of random shares on cards, placed like Ray does: where there is room.
 
-    Tells whether one was refused although as much of the cards was free.
+    Return whether one was refused although the cards together had enough room.
     """
     chance = random.Random(seed)
     free = [1.0] * n_cards
@@ -141,7 +141,7 @@ def test_no_room_of_a_card_is_stranded(file: str) -> None:
     shares = [float(share) for share in re.findall(r"num_gpus: ([0-9.]+)", text)]
     assert len(shares) == 2
     assert not any(stranded(shares, n_cards, seed) for n_cards in (1, 2, 4) for seed in range(5))
-    assert any(stranded([0.4, 0.6], 4, seed) for seed in range(5))  # what was shipped before
+    assert any(stranded([0.4, 0.6], 4, seed) for seed in range(5))  # the shares shipped before
 
 
 def test_the_cluster_file_is_valid() -> None:
@@ -150,12 +150,12 @@ def test_the_cluster_file_is_valid() -> None:
     resources = [node["resources"] for node in config["available_node_types"].values()]
     assert any("GPU" in row for row in resources)
     assert len(resources) == 3
-    for node in ("head", "worker"):  # where Prometheus finds every node
+    for node in ("head", "worker"):  # where Prometheus looks for every node
         assert "--metrics-export-port=8080" in config[f"{node}_start_ray_commands"][-1]
 
 
 def nodes_of(file: str) -> dict[str, tuple[dict[str, float], int, int]]:
-    """Return the nodes of a cluster's file: resources of one, fewest and most of it."""
+    """Return each kind of node in a cluster file: its resources, the fewest and the most of it."""
     if file == "cluster.yaml":
         kinds = load(REPOSITORY / file)["available_node_types"]
         return {
@@ -180,7 +180,7 @@ def asked(rows: Sequence[dict[str, Any]], bound: str) -> Iterator[tuple[str, flo
 
     Args:
         rows: The deployments of a Serve file.
-        bound: ``min_replicas``, or ``max_replicas`` where all have scaled as far as they may.
+        bound: ``min_replicas``, or ``max_replicas`` when all have scaled up fully.
     """
     for row in rows:
         n = row.get("autoscaling_config", {}).get(bound) or row.get("num_replicas", 1)
@@ -193,7 +193,7 @@ def asked(rows: Sequence[dict[str, Any]], bound: str) -> Iterator[tuple[str, flo
 @pytest.mark.parametrize("bound", ["min_replicas", "max_replicas"])
 @pytest.mark.parametrize("file", ["cluster.yaml", "deploy/kuberay.yaml"])
 def test_a_rolling_upgrade_always_finds_room(file: str, bound: str) -> None:
-    """However the replicas lie, some node has room for the one that comes last."""
+    """However the replicas are placed, some node has room for the last one."""
     (section,) = load(REPOSITORY / "configs" / "serve.gpu.yaml")["applications"]
     replicas = list(asked(section["deployments"], bound))
     for resources, fewest, most in nodes_of(file).values():
@@ -203,7 +203,7 @@ def test_a_rolling_upgrade_always_finds_room(file: str, bound: str) -> None:
         for place, unit in ((1, "GPU"), (2, "CPU")):
             shares = [round(1000 * replica[place]) for replica in of_kind]
             largest, step = max(shares), gcd(*shares)
-            # A node refuses the largest only if at least so much of it is taken:
+            # A node refuses the largest only if at least this much of it is in use:
             taken = round(1000 * resources.get(unit, 0)) - largest + step
             assert largest == 0 or sum(shares) - largest < n_nodes * taken, (file, kind, unit)
 

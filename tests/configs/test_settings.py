@@ -1,4 +1,4 @@
-"""Settings come from the environment, once, and each is described in the book."""
+"""Settings are read once, from the environment, and each is described in the book."""
 
 from pathlib import Path
 

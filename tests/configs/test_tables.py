@@ -1,4 +1,4 @@
-"""The tables carry the contract's numbers, and wrong tables are refused."""
+"""The tables have the contract's numbers, and wrong tables are refused."""
 
 from typing import Any
 
