@@ -1,4 +1,4 @@
-"""Replicas share the rates while the cache is away: each one knows of how many there may be."""
+"""Replicas share the rate limits while the cache is away: each knows how many there may be."""
 
 from pathlib import Path
 from types import SimpleNamespace

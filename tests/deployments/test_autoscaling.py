@@ -1,4 +1,4 @@
-"""How many replicas the policy asks for."""
+"""The number of replicas that the policy asks for."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from tests.configs.test_serve_files import REPOSITORY
 
 @dataclass
 class Context:
-    """What Serve's controller hands to a policy."""
+    """What Serve's controller passes to a policy."""
 
     backlogs: list[float]
     busy: list[float]
@@ -39,18 +39,18 @@ def policy() -> QueueDelayPolicy:
 @pytest.mark.parametrize(
     ("context", "wanted"),
     [
-        (Context([0.0], [1.0]), 1),  # busy, but nobody waits: batches keep up
+        (Context([0.0], [1.0]), 1),  # busy, but nothing waits: the batches keep up
         (Context([1.9], [1.0]), 1),
         (Context([2.1], [1.0]), 2),
-        (Context([90.0], [1.0]), 2),  # at most twice as many at once
+        (Context([90.0], [1.0]), 2),  # at most doubled in one step
         (Context([3.0, 3.0, 3.0, 3.0], [1.0] * 4), 6),
         (Context([0.0, 8.0], [0.5, 1.0]), 4),  # the mean counts: 4 s
-        (Context([0.0, 0.0, 0.0], [0.2, 0.3, 0.4]), 2),  # two would work .45 of the time each
-        (Context([0.0, 0.0, 0.0], [0.4, 0.4, 0.4]), 3),  # two would work .6 of the time
-        (Context([0.0] * 8, [0.0] * 8), 4),  # by half at once
-        (Context([0.6, 0.6], [0.1, 0.1]), 2),  # something waits, so nobody goes
+        (Context([0.0, 0.0, 0.0], [0.2, 0.3, 0.4]), 2),  # two would be busy 0.45 of the time each
+        (Context([0.0, 0.0, 0.0], [0.4, 0.4, 0.4]), 3),  # two would be busy 0.6 of the time
+        (Context([0.0] * 8, [0.0] * 8), 4),  # at most halved in one step
+        (Context([0.6, 0.6], [0.1, 0.1]), 2),  # something waits, so none is removed
         (Context([0.0], [0.0]), 1),
-        (Context([], [], current_num_replicas=3), 3),  # no news is no reason
+        (Context([], [], current_num_replicas=3), 3),  # no data is no reason to change
         (Context([1.2], [1.0], total_num_requests=30, total_queued_requests=20), 2),  # at handles
         (Context([1.2], [1.0], total_num_requests=30, total_queued_requests=None), 1),
         (Context([0.0, 0.0], [0.1, 0.1], target_num_replicas=4), 4),  # two are starting

@@ -1,4 +1,4 @@
-"""Work that a replica could not do is asked of another."""
+"""When a replica cannot do the work, another one is asked."""
 
 from collections.abc import Awaitable, Callable
 

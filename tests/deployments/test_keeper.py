@@ -1,4 +1,4 @@
-"""What somebody has to do takes nothing away but the word that the ledger is well."""
+"""A fault that needs an operator affects only the report that the ledger is in order."""
 
 from types import SimpleNamespace
 from typing import Any

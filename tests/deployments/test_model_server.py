@@ -1,4 +1,4 @@
-"""What a model deployment answers, without Ray: a toy step whose rows tell who made them."""
+"""What a model deployment answers, without Ray: a toy step whose rows show who made them."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ from tests.recorded import Recorded
 pytestmark = pytest.mark.usefixtures("quick_freezing")
 
 BREAK, SLOW, HELD = 7.0, 8.0, 9.0
-"""Samples under which the toy's device breaks, takes `SLOW_S` for a window, or waits to be let."""
+"""Samples for which the toy's device breaks, takes `SLOW_S` per window, or waits to be released."""
 SLOW_S = 0.05
 
 
@@ -51,7 +51,7 @@ class ToyModel:
 
 
 class ToyStep:
-    """Answers with the ids of its checkpoints."""
+    """A step that answers with the ids of its checkpoints."""
 
     is_mono = True
 
@@ -136,7 +136,7 @@ async def test_a_device_that_breaks_under_a_named_embedding_shows_in_the_health(
 
 async def test_what_is_loaded_shows_with_its_device(server: ToyServer, recorded: Recorded) -> None:
     before = len(recorded.of("afa_device_info", model="toy"))
-    await server.check_health()  # Ray forgets what is not told again
+    await server.check_health()  # Ray forgets values that are not reported again
     assert recorded.of("afa_device_info", model="toy")[before:] == [1]
     assert recorded.of("afa_warm_up_seconds", model="toy")[-1] > 0
 
@@ -151,7 +151,7 @@ async def test_work_of_named_embeddings_counts_for_scaling(server: ToyServer) ->
     while not all(task.done() for task in asked):
         longest_s = max(longest_s, (await server.record_autoscaling_stats())[BACKLOG])
         await asyncio.sleep(SLOW_S / 20)
-    # Of 40 windows, the last 8 wait behind two batches; of those measured, most were slow.
+    # Of 40 windows, the last 8 wait for two batches; most of those measured were slow.
     assert longest_s > 8 * SLOW_S / 2
     await asyncio.gather(*asked)
     assert (await server.record_autoscaling_stats())[BACKLOG] == 0
@@ -170,7 +170,7 @@ async def test_a_device_that_breaks_while_a_named_embedding_loads_is_replaced(
     monkeypatch.setattr(ToyServer, "unloadable", {"clap": error})
     results = await asyncio.gather(ask(server, "clap"), ask(server, "clap"), return_exceptions=True)
     assert [type(result) for result in results] == [DeviceFaultError, DeviceGoneError]
-    with pytest.raises(DeviceGoneError):  # nobody's work is begun on a device that is broken
+    with pytest.raises(DeviceGoneError):  # no work is begun on a broken device
         await ask(server)
     with pytest.raises(DeviceFaultError, match="CUDA error"):
         await server.check_health()
@@ -212,7 +212,7 @@ async def test_a_named_embedding_for_which_the_device_has_no_memory_is_refused(
 async def test_what_the_batchers_measure_is_published(
     server: ToyServer, recorded: Recorded
 ) -> None:
-    assert not recorded.of("afa_batch_windows")  # warming up is nobody's work
+    assert not recorded.of("afa_batch_windows")  # warming up does not count as work
     asked = [asyncio.create_task(ask(server, sample=SLOW)) for _ in range(40)]
     while not all(task.done() for task in asked):
         await asyncio.sleep(SLOW_S / 8)
@@ -257,7 +257,7 @@ async def test_room_for_a_named_embedding_is_made_by_the_size_of_its_file(
 ) -> None:
     monkeypatch.setattr(
         ToyModel, "network", torch.nn.Linear(400, 400), raising=False
-    )  # .6 MiB of 1
+    )  # 0.6 of 1 MiB
     beside: list[int] = []
     build = server.build
 
@@ -271,6 +271,6 @@ async def test_room_for_a_named_embedding_is_made_by_the_size_of_its_file(
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(bytes(640_000))
         await ask(server, model_id)
-    await ask(server, "maest-30s")  # of which nothing is known
+    await ask(server, "maest-30s")  # its size is not known
     assert beside == [0, 0, 1]
     assert len(server._shelf.values) == 1

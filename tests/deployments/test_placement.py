@@ -42,7 +42,7 @@ def test_a_card_beside_those_that_ray_gave_is_refused_with_the_remedy(
 def test_a_card_that_is_too_old_for_this_torch_is_none(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], n_gpus: float
 ) -> None:
-    """What an index ships for CUDA 13, as pinned here, is built for 7.5 and later."""
+    """The wheels for CUDA 13, as pinned here, support compute capability 7.5 and later."""
     monkeypatch.setattr(placement, "_assigned", lambda _resource, _otherwise: n_gpus)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -55,7 +55,7 @@ def test_a_card_that_is_too_old_for_this_torch_is_none(
     told = r"an old card has the compute capability \d\.\d, and torch .* runs from 7\.5 on; AFA_DEV"
     with pytest.raises(DeviceMissingError, match=told):
         replica_device("cuda")
-    if n_gpus:  # Ray says that this is a node with a card
+    if n_gpus:  # Ray says that this node has a card
         with pytest.raises(DeviceMissingError, match=told):
             replica_device("auto")
     else:
@@ -93,7 +93,7 @@ def test_a_replica_keeps_to_its_share_of_the_memory(
     set_to: list[float] = []
 
     def set_fraction(part: float, device: torch.device | int) -> None:
-        assert torch.cuda._utils._get_device_index(device) == 0  # as torch's own looks at it
+        assert torch.cuda._utils._get_device_index(device) == 0  # as torch itself reads it
         set_to.append(part)
 
     card = SimpleNamespace(total_memory=CONTEXT_BYTES * 32)

@@ -1,4 +1,4 @@
-"""How values reach Ray, and log lines Serve's files."""
+"""How values reach Ray, and log lines reach Serve's files."""
 
 import io
 import logging
@@ -18,7 +18,7 @@ from serve_app.domain.telemetry.metrics import (
 
 
 class Told:
-    """One of Ray's metrics, which no test can read."""
+    """Stands in for a metric of Ray, which tests cannot read."""
 
     values: ClassVar[list[tuple[str, float, dict[str, str]]]] = []
 
