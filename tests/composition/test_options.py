@@ -1,4 +1,4 @@
-"""What model deployments are built with."""
+"""The options that model deployments are built with."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What must last lies where every node sees it."""
+"""What must last is kept where every node sees it."""
 
 import json
 import shutil
