@@ -1,4 +1,4 @@
-"""Checkpoints exchanged under requests, on a store in this process and on counted networks."""
+"""Checkpoints exchanged under load, with a store in this process and networks that are counted."""
 
 import asyncio
 import gc
@@ -58,7 +58,7 @@ class Memory:
 
 
 class Network:
-    """Counts its requests; is retired when none is left."""
+    """Counts its requests; it can be retired once none is left."""
 
     def __init__(self, ids: str) -> None:
         self.ids = ids
@@ -66,7 +66,7 @@ class Network:
         self.idle = asyncio.Event()
         self.idle.set()
         self.is_retired = False
-        self.itself = [self]  # a cycle, as networks have them
+        self.itself = [self]  # a cycle, as real networks have
 
     async def ask(self, takes_s: float) -> str:
         assert not self.is_retired
@@ -85,7 +85,7 @@ class Network:
 
 
 class Replica:
-    """A follower with what it loads."""
+    """A follower that records what it loads."""
 
     def __init__(
         self, store: Memory, cards: Mapping[str, ModelCard], name: str, load_s: float = 0.05
@@ -182,7 +182,7 @@ async def test_a_swap_under_load_fails_no_request_and_all_switch(
     done = await swap(store, "embedding", NEW, show)
     assert done == Swapped(2, OLD, NEW)
     assert [replica.exchange.serving for replica in replicas] == [{"embedding": NEW}] * 2
-    await asyncio.sleep(0.1)  # what had begun ends as it began
+    await asyncio.sleep(0.1)  # work that had begun ends as it began
     n_before = len(answers)
     await asyncio.sleep(0.1)
     is_over.set()
@@ -226,7 +226,7 @@ async def test_one_replica_that_cannot_load_stops_the_swap_for_all(
     with pytest.raises(SwapError, match=r"Embedding two cannot.*not the card's.*Nothing was"):
         await swap(store, "embedding", NEW)
     assert store.chosen == {}
-    await until(lambda: replicas[0].alive == [OLD])  # what it had prepared is let go
+    await until(lambda: replicas[0].alive == [OLD])  # what it had prepared is freed
     assert [await replica.exchange.current.ask(0) for replica in replicas] == [OLD, OLD]
 
 
@@ -318,7 +318,7 @@ async def test_a_choice_made_without_a_proposal_is_followed_after_loading(
 ) -> None:
     await store.choose("embedding", NEW)
     await asyncio.sleep(0.03)
-    assert await replicas[1].exchange.current.ask(0) == OLD  # until the other is there
+    assert await replicas[1].exchange.current.ask(0) == OLD  # until the new one is loaded
     await until(lambda: all(r.exchange.serving == {"embedding": NEW} for r in replicas))
 
 

@@ -1,4 +1,4 @@
-"""What loading leaves to later collections, and what letting go frees."""
+"""What loading leaves to later garbage collections, and what releasing frees."""
 
 import gc
 import weakref

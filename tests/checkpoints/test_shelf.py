@@ -1,4 +1,4 @@
-"""Named checkpoints, least recently used, within a memory budget."""
+"""Named checkpoints within a memory budget; the least recently used one goes first."""
 
 import asyncio
 import gc
@@ -74,7 +74,7 @@ async def test_what_is_too_large_is_refused_and_spoils_nothing(counted: Counted)
 
 
 async def started(task: "asyncio.Task[str]") -> bool:
-    """Return a task time; tell whether it is done."""
+    """Give a task some time; return whether it is done."""
     await asyncio.sleep(0.05)
     return task.done()
 
@@ -92,8 +92,8 @@ async def test_room_is_made_before_loading_where_the_size_is_known(counted: Coun
     counted.may_go.clear()
     third = asyncio.create_task(shelf.get("c"))
     assert not await started(third)
-    assert counted.loads == ["a", "b"]  # somebody still uses the one that has to go
-    assert await shelf.get("b") == "b"  # and nobody waits for what stays
+    assert counted.loads == ["a", "b"]  # the one that has to go is still in use
+    assert await shelf.get("b") == "b"  # nobody waits for one that stays
     counted.may_go.set()
     assert await third == "c"
     assert there == [set(), {"a"}, {"b"}]

@@ -1,4 +1,4 @@
-"""The name of the checkpoints in use, in a process that runs none."""
+"""The names of the checkpoints in use, in a process that runs none."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ DEFAULT = {"embedding": "afa-embed-1"}
 
 
 class Scripted:
-    """Gives one outcome after another, the last one forever."""
+    """Returns one outcome after another, and repeats the last one forever."""
 
     def __init__(self, *outcomes: Choices | Exception) -> None:
         self.outcomes = list(outcomes)
