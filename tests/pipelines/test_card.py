@@ -1,4 +1,4 @@
-"""A track comes to a card once, and what is heard there is what the CPU hears."""
+"""A track is copied to a card once, and its analysis there equals that on the CPU."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ Build = Callable[[Chosen, Path, torch.device], Step[Any]]
 
 
 def everything(chosen: Chosen, model_dir: Path, device: torch.device) -> Step[Any]:
-    """What `afa.Analyzer.stream` runs."""
+    """Build what `afa.Analyzer.stream` runs."""
     described = mood_and_embedding.build(chosen, model_dir, device)
     return Both(spectral.build(chosen, model_dir, device), described)
 
@@ -60,7 +60,7 @@ def test_a_track_comes_once_and_is_heard_alike(
     there = run_local(on_host, music(8.0))
     with torch.inference_mode(), Card() as card:
         step: Step[Any] = HEARD[name](chosen, model_dir, DEVICE)
-        run_local(step, music(2.0), device=DEVICE)  # tables that are made once
+        run_local(step, music(2.0), device=DEVICE)  # makes the tables that are kept
         before = card.n_bytes
         here = run_local(step, music(8.0), device=DEVICE)
     pcm_bytes = 8 * SAMPLE_RATE * (1 if step.is_mono else 2) * 4
@@ -70,13 +70,13 @@ def test_a_track_comes_once_and_is_heard_alike(
 
 @pytest.mark.parametrize("subject", [*subjects(is_small=True)], ids=lambda one: one.name)
 def test_every_network_and_front_end_keeps_what_it_needs_on_the_card(subject: Subject) -> None:
-    """Those that no default names, too."""
+    """Includes networks that are no default."""
     windows = subject.windows(2)
     with torch.inference_mode():
         there = subject.build(CPU)(windows)
         with Card() as card:
             network, of_card = subject.build(DEVICE), windows.to(DEVICE)
-            network(of_card)  # tables that are made once
+            network(of_card)  # makes the tables that are kept
             before = card.n_bytes
             outputs = network(of_card)
             assert card.n_bytes == before
@@ -112,7 +112,7 @@ def compare(here: Any, there: Any) -> None:
 
 
 def test_a_card_transforms_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launching a kernel takes longer than a processor's block of samples."""
+    """On a card, launching a kernel takes longer than a block of samples takes on a CPU."""
     transforms: list[int | None] = []
     rfft = torch.fft.rfft
 
@@ -125,7 +125,7 @@ def test_a_card_transforms_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     there = step_energies(samples, SAMPLE_RATE)
     assert len(transforms) > 10
     with torch.inference_mode(), Card():
-        step_energies(samples[:1].to(DEVICE), SAMPLE_RATE)  # the filter's own
+        step_energies(samples[:1].to(DEVICE), SAMPLE_RATE)  # makes the filter's own transform
         transforms.clear()
         here = step_energies(samples.to(DEVICE), SAMPLE_RATE).cpu()
         assert len(transforms) == 1

@@ -1,4 +1,4 @@
-"""Whatever computes positions in a track computes them right for every length up to an hour."""
+"""All code that computes positions in a track is right for every length up to an hour."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ SILENCE = np.zeros(1, np.float32)
 
 
 def silence(n_samples: int, channels: int = 1) -> Waveform:
-    """A track of any length that costs no memory."""
+    """Return a silent track of any length that uses almost no memory."""
     return Waveform(np.broadcast_to(SILENCE, (channels, n_samples)))
 
 
@@ -134,7 +134,7 @@ def test_a_beat_is_found_as_exactly_late_as_early(late: int) -> None:
 @given(window=st.integers(0, HOUR_S * LANDMARK_RATE // _GRID.spec.hop))
 @settings(max_examples=30)
 def test_landmarks_keep_their_place(window: int) -> None:
-    """Float32 holds a frame of the last window of an hour to a hundredth and better."""
+    """Float32 represents a frame in the last window of an hour to a hundredth or better."""
     starts = [k * _GRID.spec.hop // LANDMARK_HOP for k in range(window + 1)]
     place = WINDOW_FRAMES / 2 + 0.3
     nothing = np.zeros((3, 0), np.float32)

@@ -1,4 +1,4 @@
-"""Which parts of a track are heard, and that seeking gives the same ones."""
+"""Which parts of a track are analysed, and that seeking reads the same ones."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ LIMITS = DecodeLimits(max_seconds=60)
 
 
 def ramp(duration_s: float, channels: int = 2) -> Waveform:
-    """Samples that tell where they were: their value is their place."""
+    """Samples whose value is their position."""
     n = round(duration_s * RATE)
     return Waveform(np.repeat(np.arange(n, dtype=np.float32)[None], channels, axis=0))
 
@@ -45,7 +45,7 @@ def test_a_result_tells_what_was_heard() -> None:
 
 @pytest.fixture(scope="module")
 def tones(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve seconds, each of another pitch."""
+    """Twelve seconds, each with a different pitch."""
     t = np.arange(12 * RATE) / RATE
     samples = 0.3 * np.sin(2 * np.pi * (200 + 100 * np.floor(t)) * t)
     path = tmp_path_factory.mktemp("tones") / "a.mp3"

@@ -1,4 +1,4 @@
-"""Loudness in windows against loudness of the whole, and what the windows cost."""
+"""Loudness computed in windows compared with that of the whole, and what the windows cost."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""An audience and speech, as the tags hear them: the arithmetic, and the real network on sounds."""
+"""Audience and speech from the tags: the arithmetic, and the real network on sounds."""
 
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def melody(seconds: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def clapping(seconds: float, n_claps: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Many short bursts of noise around a kilohertz, each with its own pitch and length."""
+    """Many short bursts of noise around 1 kHz, each with its own pitch and length."""
     rng = np.random.default_rng(1)
     n = int(seconds * RATE)
     claps = np.zeros(n + RATE)

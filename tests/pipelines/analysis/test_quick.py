@@ -1,4 +1,4 @@
-"""Tempo and key alone equal those of the whole analysis."""
+"""Tempo and key computed alone equal those of the whole analysis."""
 
 from pathlib import Path
 

@@ -50,7 +50,7 @@ PIECE = steady(112, 36, key=9, mode="minor")
 
 
 def hits(found: list[float], truth: np.ndarray, tolerance: float) -> float:
-    """F-measure of times, the first five seconds left out."""
+    """F-measure of times, without the first five seconds."""
     a, b = np.asarray(found), truth
     a, b = a[a >= 5], b[b >= 5]
     if not len(a):
@@ -225,7 +225,7 @@ def test_silence(step: SpectralStep, channels: int) -> None:
 
 
 def test_a_track_over_thirteen_minutes(step: SpectralStep, tmp_path: Path) -> None:
-    """Of an odd number of samples above 2^24, which float32 cannot count."""
+    """The number of samples is odd and above 2^24, which float32 cannot count."""
     path = silent_flac(tmp_path / "long.flac", 265 * 65_535 / SAMPLE_RATE - 0.1, SAMPLE_RATE)
     result = run_local(step, decode(path, DecodeLimits()))
     assert result.mix_out_s == pytest.approx(787.6, abs=0.1)
@@ -259,7 +259,7 @@ with torch.inference_mode():
 assert 35 < prepared.context.tuning_cents < 45
 print((memory("VmHWM") - before) / (track.samples.nbytes / len(track.samples) / 2))
 """
-"""Tells the memory that a long track out of tune takes, in copies of the mono track."""
+"""Prints the memory that a long track out of tune takes, in copies of the mono track."""
 
 
 @pytest.mark.parametrize("channels", [1, 2])

@@ -24,7 +24,7 @@ PITCHES = (0, 4, 7, 9)
 
 
 def notes(seconds: float) -> np.ndarray:
-    """A tone every half second: C, E, G, A, by turns loud and soft."""
+    """A tone every half second: C, E, G, A, alternately loud and soft."""
     t = np.arange(SAMPLE_RATE // 2) / SAMPLE_RATE
     parts = []
     for i in range(round(2 * seconds)):
@@ -60,7 +60,7 @@ def test_window_borders_are_invisible() -> None:
     np.testing.assert_allclose(track.sound, whole, atol=2e-3)
     n = len(track.chroma)
     expected = CHROMA.chroma({"pitches": pitches[:, :n]}, n * 2048 + 2048, 0.0)
-    # Two peaks of the same strength may change places; no frame may differ at large.
+    # Two peaks of equal strength may swap places; no frame may differ much.
     assert np.abs(track.chroma - expected[:n]).mean(axis=1).max() < 0.02
 
 
@@ -80,7 +80,7 @@ def test_segments_are_the_notes() -> None:
         np.mean([s.loudness_max_db for s in segments if round(2 * s.start_s) % 2 == parity])
         for parity in (0, 1)
     )
-    assert loud - soft == pytest.approx(20.0, abs=2.0)  # a frame hears the tail before, too
+    assert loud - soft == pytest.approx(20.0, abs=2.0)  # a frame also contains the tail before it
 
 
 def test_timbre_rises_with_level_and_tells_sounds_apart() -> None:
@@ -91,7 +91,7 @@ def test_timbre_rises_with_level_and_tells_sounds_apart() -> None:
     tonal = np.mean([s.timbre for s in segments if s.start_s < 2.5], axis=0)
     noisy = np.mean([s.timbre for s in segments if s.start_s > 2.9], axis=0)
     assert noisy[0] > tonal[0] + 50
-    assert tonal[1] > noisy[1] + 50  # the second tells dark from bright
+    assert tonal[1] > noisy[1] + 50  # the second value separates dark from bright
 
 
 def test_sections_are_cut_at_downbeats_and_tell_how_sure_they_are() -> None:
@@ -112,7 +112,7 @@ def test_sections_are_cut_at_downbeats_and_tell_how_sure_they_are() -> None:
 @pytest.mark.parametrize("gain_db", [0, -66])
 def test_a_silence_has_neither_tempo_nor_key_whatever_reaches_into_it(gain_db: int) -> None:
     music = notes(20.0) * np.float32(10 ** (gain_db / 20))
-    beats = np.arange(0.25, 60, 0.5)  # a grid goes on through it
+    beats = np.arange(0.25, 60, 0.5)  # a beat grid continues through it
     rhythm = Rhythm(120.0, 0.9, beats, beats[::4], 3, 0.8)
     track = measured(np.concatenate([music, np.zeros(20 * SAMPLE_RATE, np.float32), music]), rhythm)
     before, silence, behind = find_sections(track)
@@ -126,7 +126,7 @@ def test_a_silence_has_neither_tempo_nor_key_whatever_reaches_into_it(gain_db: i
 
 
 def mixed(levels_by_bar: list[float], bar_s: float = 2.0, first_s: float = 0.5) -> MeasuredTrack:
-    """A track without sound, whose bars have these levels in LUFS."""
+    """Return a track without sound whose bars have these levels in LUFS."""
     downbeats = first_s + bar_s * np.arange(len(levels_by_bar) + 1)
     duration = downbeats[-1] + 0.3
     at = (np.arange(int(duration / STEP_S)) * STEP_S - first_s) // bar_s

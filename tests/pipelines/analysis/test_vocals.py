@@ -1,4 +1,4 @@
-"""The weighing of instrumentalness and speechiness with the tags of voices."""
+"""How instrumentalness and speechiness are weighed with the voice tags."""
 
 import pytest
 import torch
@@ -76,7 +76,7 @@ def test_a_voice_counts_by_its_share_of_the_track() -> None:
 
 
 def test_what_hears_sounds_of_all_kinds_weighs_most() -> None:
-    """Values of a lone guitar that the tagger of songs hears a singer in, and of a quiet singer."""
+    """Values of a lone guitar in which the song tagger finds a singer, and of a quiet singer."""
     assert with_voices(0.06, -1.1)[0] > 0.5
     assert with_voices(0.82, 1.6)[0] < 0.2
     for heard_so in (-3.0, 0.0, 3.0):

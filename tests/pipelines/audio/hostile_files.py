@@ -1,4 +1,4 @@
-"""Hostile files of every accepted format: cut off, bits flipped, headers that lie. Seeded."""
+"""Hostile files of every accepted format: cut off, bits flipped, false headers. Seeded."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ EXTREMES = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xf
 
 @dataclass(frozen=True, slots=True)
 class HostileFile:
-    """Bytes, and how they came about."""
+    """The bytes of a file, and how they were made."""
 
     name: str
     content: bytes
@@ -38,7 +38,7 @@ def flip_bits(content: bytearray, rng: random.Random) -> bytes:
 
 
 def lie_in_header(content: bytearray, rng: random.Random) -> bytes:
-    """Put extreme numbers in place of four bytes, and noise in place of single ones."""
+    """Replace four bytes at a time with extreme numbers, and single bytes with noise."""
     reach = min(HEADER_BYTES, len(content) - 4)
     for _ in range(rng.randrange(1, 5)):
         at = rng.randrange(4, reach)
@@ -49,7 +49,7 @@ def lie_in_header(content: bytearray, rng: random.Random) -> bytes:
 
 
 def repeat_inside(content: bytearray, rng: random.Random) -> bytes:
-    """Say a stretch again somewhere else: nested boxes, two headers, loops."""
+    """Repeat a stretch somewhere else: nested boxes, two headers, loops."""
     start, size = rng.randrange(len(content)), rng.randrange(1, 4_000)
     at = rng.randrange(len(content))
     return bytes(content[:at] + content[start : start + size] * rng.randrange(1, 9) + content[at:])
@@ -72,7 +72,7 @@ MUTATIONS: tuple[Callable[[bytearray, random.Random], bytes], ...] = (
 
 
 def hostile_files(folder: Path, count: int, seed: int) -> Iterator[HostileFile]:
-    """Yield ``count`` files, the formats in turn, each by one way or two."""
+    """Yield ``count`` files, each format in turn, changed in one or two of these ways."""
     originals = {
         f"{encoding.name}-{encoding.codec}": encoding.write(
             folder / "original", DURATION_S

@@ -127,7 +127,7 @@ def test_every_accepted_format_gives_the_same_tones(
     assert all(channel.flags.c_contiguous for channel in waveform.samples)
     assert waveform.duration_s == pytest.approx(2.0, abs=0.06)
     assert peak_frequency(waveform.samples[0]) == pytest.approx(440, abs=1)
-    tolerance_hz = 20 if codec == "vorbis" else 1  # FFmpeg's own vorbis encoder is a rough one
+    tolerance_hz = 20 if codec == "vorbis" else 1  # FFmpeg's own Vorbis encoder is imprecise
     assert peak_frequency(waveform.samples[1]) == pytest.approx(660, abs=tolerance_hz)
     rms = waveform.samples[:, RATE // 2 : -RATE // 2].std(axis=1)
     assert rms == pytest.approx(0.5 / 2**0.5, rel=0.1)
@@ -211,7 +211,7 @@ def test_a_long_track_gives_its_memory_back_as_it_comes(monkeypatch: pytest.Monk
 
 
 def test_a_wav_that_passes_dts_off_as_pcm_is_refused(decoder: Decoder, tmp_path: Path) -> None:
-    header = bytes.fromhex("7ffe8001fc3c7ff0a2c001380003ef7f")  # of a frame of 2,048 bytes
+    header = bytes.fromhex("7ffe8001fc3c7ff0a2c001380003ef7f")  # header of a frame of 2,048 bytes
     bodies = np.random.default_rng(0).bytes(100 * (2048 - len(header)))
     frames = [header + bodies[at::100] for at in range(100)]
     for silence in (0, 16_384):
@@ -515,14 +515,14 @@ def test_no_descriptor_or_process_is_left(tmp_path: Path) -> None:
     for _ in range(20):
         with pytest.raises(AudioTooLongError):
             decoder.decode(source, DecodeLimits(max_seconds=1))
-    # Other threads have some of their own.
+    # Other threads have some, too.
     assert len(os.listdir("/proc/self/fd")) < before + 10
     process = decoder._process
     assert process is not None
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline_s = time.monotonic() + 60
     while len(children.read_text().split()) > 1 and time.monotonic() < deadline_s:
-        time.sleep(0.02)  # the last one may be ending
+        time.sleep(0.02)  # the last one may still be ending
     assert len(children.read_text().split()) <= 1
     decoder.close()
     assert process.returncode in (0, -signal.SIGKILL)
@@ -536,7 +536,7 @@ def test_a_process_out_of_descriptors_says_so_and_leaks_none(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = set(os.listdir("/proc/self/fd"))
     for left in range(6):
-        # The lowest free numbers are given first, so that this bounds them.
+        # The lowest free descriptors are assigned first, so this limits them.
         free = [n for n in range(soft) if str(n) not in before][left]
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
         try:
@@ -579,7 +579,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     spawner = Path(f"/proc/{int(parent.stdout)}")
     deadline_s = time.monotonic() + 60
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-        # Z: ended, and waits for whoever adopted it.
+        # Z: it has ended, and its new parent has not reaped it yet.
         while "Z" not in (spawner / "stat").read_text().rpartition(")")[2].split()[0]:
             assert time.monotonic() < deadline_s
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The hash of the audio packets: tags, covers and names do not change it, other audio does."""
+"""The hash of the audio packets: tags, covers and names do not change it, but other audio does."""
 
 import shutil
 from pathlib import Path

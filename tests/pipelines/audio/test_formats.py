@@ -1,4 +1,4 @@
-"""Every format that is accepted, behind the same walls; what is not accepted is refused."""
+"""All accepted formats decode in the same sandbox; other formats are refused."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

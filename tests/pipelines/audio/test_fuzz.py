@@ -1,4 +1,4 @@
-"""Hostile files through the real decoder: it refuses or gives sane audio, within its limits."""
+"""Hostile files in the real decoder: it refuses or returns sane audio, within its limits."""
 
 import time
 from pathlib import Path
@@ -15,7 +15,7 @@ LIMITS = DecodeLimits(max_seconds=60.0, cpu_s=10, wall_s=20.0)
 
 
 def survive(folder: Path, count: int, seed: int) -> tuple[dict[str, int], float]:
-    """Send every file through; tell how they ended and how many seconds the slowest took."""
+    """Decode every file; return how often each ending occurred and the seconds of the slowest."""
     decoder, ends = Decoder(), dict[str, int]()
     path, slowest_s = folder / "hostile", 0.0
     for file in hostile_files(folder, count, seed):

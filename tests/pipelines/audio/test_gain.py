@@ -56,7 +56,7 @@ def test_silence_has_no_gain(samples: np.ndarray) -> None:
 
 
 def noise(seconds: float, decibels: float, *, slope: float = 0.0, hum: float = 0.0) -> np.ndarray:
-    """Noise whose spectrum falls with f^slope, and a hum of 50 Hz as loud as told."""
+    """Noise whose spectrum falls with f^slope, plus a 50 Hz hum with amplitude ``hum``."""
     n = int(seconds * 16_000)
     spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(n))
     spectrum /= np.maximum(np.fft.rfftfreq(n, 1 / 16_000), 20.0) ** slope

@@ -1,4 +1,4 @@
-"""A decoder whose child was taken over: attack code runs in it, behind the real walls."""
+"""A decoder whose child was taken over: attack code runs in it, inside the real sandbox."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is gone, or only waits for whoever adopted it."""
+    """Return whether a process is gone, or is a zombie that its new parent has not reaped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -99,7 +99,7 @@ def test_a_child_that_ignores_every_signal_is_killed_at_its_deadline(
 
 
 def deaf_child(decoder: Decoder, audio: Path) -> int:
-    """Start a child that nothing but SIGKILL ends, and let go of it."""
+    """Start a child that only SIGKILL ends, and leave it running."""
     with decoder._child(audio, "whole", DecodeLimits(wall_s=600.0)):
         deadline = time.monotonic() + 120
         while not children_of(decoder.process_id) and time.monotonic() < deadline:
@@ -148,7 +148,7 @@ STAT = """
     indirect=True,
 )
 def test_no_path_can_be_asked_about(taken_over: Decoder, audio: Path) -> None:
-    """Not with AT_EMPTY_PATH either: with it the kernel still follows a path that is not empty."""
+    """Not with AT_EMPTY_PATH either: the kernel still follows a path that is not empty."""
     with pytest.raises(UndecodableAudioError) as refusal:
         taken_over.probe(audio, DecodeLimits())
     assert str(refusal.value) == '[[-1, 1], [-1, 1], [-1, 1], "refused"]'
@@ -168,7 +168,7 @@ STILL_OPEN = """
 
 @pytest.mark.parametrize("taken_over", [STILL_OPEN], indirect=True)
 def test_nothing_else_of_the_spawner_is_open(taken_over: Decoder, audio: Path) -> None:
-    """Whoever held the status pipe could say how the child ended."""
+    """A process with the status pipe could report how the child ended."""
     with pytest.raises(UndecodableAudioError) as refusal:
         taken_over.probe(audio, DecodeLimits())
     assert str(refusal.value) == "[0, 1, 2, 3]"

@@ -1,4 +1,4 @@
-"""Resampling in stretches against resampling at once."""
+"""Resampling in pieces compared with resampling at once."""
 
 import numpy as np
 import pytest

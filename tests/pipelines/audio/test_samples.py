@@ -1,4 +1,4 @@
-"""Float files whose samples are not sound: refused, or silenced where they are few."""
+"""Float files whose samples are not sound: refused, or silenced if only a few are affected."""
 
 import struct
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_loud_is_not_wrong(decoder: Decoder, tmp_path: Path) -> None:
 def test_a_flipped_bit_in_an_mp3_is_not_the_end_of_it(
     decoder: Decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A frame decodes to samples out of all bounds; players play the rest, and so do we."""
+    """A frame decodes to samples out of all bounds; players play the rest, and so does afa."""
     encoded = encode(tmp_path / "a", click_track(120, 4.0), "mp3", "libmp3lame").read_bytes()
     flipped, rng = bytearray(encoded), np.random.default_rng(seed)
     for at in rng.integers(2000, len(flipped), 8):

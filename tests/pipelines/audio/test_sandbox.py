@@ -1,4 +1,4 @@
-"""The walls of a decoding process, attacked from behind them in a process of their own."""
+"""The sandbox of a decoding process, attacked from inside in a separate process."""
 
 import ctypes
 import functools
@@ -48,7 +48,7 @@ def expect_attack(attempt: Any) -> None:
 
 @pytest.mark.filterwarnings(MULTI_THREADED)
 def test_without_a_network_not_even_loopback_answers() -> None:
-    """Off only where the machine forbids namespaces, and then it says so."""
+    """It is off only if the machine forbids namespaces, and then it says so."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         socket.create_connection(address).close()
@@ -95,7 +95,7 @@ def test_nobody_reads_what_root_keeps_and_never_comes_back(tmp_path: Path) -> No
 )
 @pytest.mark.filterwarnings(MULTI_THREADED)
 def test_no_program_gives_privileges_back() -> None:
-    """What anybody may run as root runs as whoever started it."""
+    """A set-user-id program runs without the privileges of its owner."""
 
     def user_of(program: Path) -> int:
         return int(subprocess.run([program, "-u"], capture_output=True, check=True).stdout)

@@ -7,7 +7,7 @@ from threading import Timer
 
 from tests.conftest import REPOSITORY
 
-# Whatever runs the tests in the background has SIGINT ignored, which processes inherit.
+# When the tests run in the background, SIGINT may be ignored; child processes inherit that.
 COMMAND = """
 import signal, sys, time
 from pipelines.audio.worker_pool import ended_by_errors, new_pool, without_ctrl_c
@@ -42,6 +42,6 @@ def test_ctrl_c_ends_what_runs_and_drops_what_waits(tmp_path: Path) -> None:
         _, told = process.communicate()
         too_late.cancel()
     assert process.returncode == -signal.SIGINT
-    assert told.count("KeyboardInterrupt") == 1  # of the command, and of none of its workers
+    assert told.count("KeyboardInterrupt") == 1  # from the command, and from none of its workers
     assert len(workers) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)

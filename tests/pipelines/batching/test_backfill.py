@@ -1,4 +1,4 @@
-"""Many tracks through one batcher per model, against each track run alone."""
+"""Many tracks through one batcher per model, compared with each track run alone."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from pipelines.batching.windows import WindowSpec, cut, window_starts
 
 RATE, BATCH = 1_000, 8
 SECONDS = (0.05, 3.0, 0.4, 1.33, 0.0, 7.9, 0.2, 2.0)
-"""Of the tracks; the one of no seconds is broken."""
+"""The durations of the tracks; the track with 0 s is broken."""
 
 
 class SpectrumModel:
@@ -69,7 +69,7 @@ def decoded(duration_s: float) -> Waveform:
 
 
 class Backfill:
-    """Runs tracks, told by their durations, and keeps what is read and written."""
+    """Runs tracks, identified by their durations, and records what is read and written."""
 
     def __init__(self, model: SpectrumModel, n_readers: int = 2) -> None:
         self.model = model
@@ -120,11 +120,11 @@ async def test_what_is_too_short_is_its_own_error() -> None:
 
 
 async def test_tracks_share_batches() -> None:
-    durations = [0.3 + i / 1000 for i in range(40)]  # of 4 windows each, but the first of 3
+    durations = [0.3 + i / 1000 for i in range(40)]  # 4 windows each, but the first has 3
 
     class Patient(SpectrumModel):
         def forward(self, windows: Tensor) -> Mapping[str, Tensor]:
-            """Take as long as reading the next batch does, whatever that is on this machine."""
+            """Take at least as long as it takes to read the next batch on this machine."""
             while len(run.read) < len(durations) and queued() < BATCH:
                 time.sleep(0.002)
             time.sleep(0.02)
@@ -136,7 +136,7 @@ async def test_tracks_share_batches() -> None:
     run = Backfill(Patient())
     await run.run(durations)
     assert sum(run.model.batches) == 4 * 40 - 1
-    # Alone they would be 40 forwards; the first and the last ones may be partly filled.
+    # Alone they would need 40 forwards; the first and the last ones may be partly filled.
     assert len(run.model.batches) <= 160 / BATCH + 5
     assert max(run.model.batches) == BATCH
 
@@ -174,10 +174,10 @@ async def test_reading_stops_while_the_batchers_want_no_more() -> None:
             return super().forward(windows)
 
     run = Backfill(Blocked(), n_readers=2)
-    durations = [0.4 + i / 10_000 for i in range(100)]  # of 4 or 5 windows
+    durations = [0.4 + i / 10_000 for i in range(100)]  # 4 or 5 windows each
     running = asyncio.create_task(run.run(durations))
     windows_held = 2 * BATCH + BATCHES_AHEAD * BATCH  # on the device, and queued
-    at_once = 2 * run.n_readers  # in hand, and let in together
+    at_once = 2 * run.n_readers  # being read, and admitted together
     async with asyncio.timeout(60):
         while len(run.read) < windows_held / 5:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -189,7 +189,7 @@ async def test_reading_stops_while_the_batchers_want_no_more() -> None:
 
 
 async def test_readers_step_back_behind_the_forwards() -> None:
-    """A forward that is interrupted by a reader costs more than the reader gains."""
+    """A reader that interrupts a forward costs more than it gains."""
     nicenesses: list[int] = []
 
     def read(_: int) -> None:
@@ -219,7 +219,7 @@ async def test_a_cancelled_run_writes_nothing_more() -> None:
 
 
 async def test_a_read_that_breaks_because_all_is_cancelled_is_not_written() -> None:
-    """Ctrl-C reaches the decoders as well."""
+    """Ctrl-C reaches the decoders, too."""
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
     interrupted = threading.Event()
     run = Backfill(SpectrumModel(), n_readers=1)
@@ -246,7 +246,7 @@ async def test_a_broken_device_ends_the_run() -> None:
     run = Backfill(SpectrumModel(fails_on=broken))
     with pytest.raises(DeviceFaultError, match="device-side assert"):
         await run.run([2.0, *(1.0 + i / 1000 for i in range(900))])
-    assert len(run.read) < 600  # those that were read while the device's thread told of it
+    assert len(run.read) < 600  # those that were read until the device's thread reported it
 
 
 async def test_without_a_decoder_the_run_ends() -> None:

@@ -1,4 +1,4 @@
-"""The batcher's promises, on a simulated clock and device, and on the real CPU device."""
+"""The batcher's guarantees, on a simulated clock and device, and on the real CPU device."""
 
 import asyncio
 import heapq
@@ -358,7 +358,7 @@ def test_device_faults_are_told_from_input_faults() -> None:
     assert is_device_fault(RuntimeError("CUDA error: device-side assert triggered"))
     assert is_device_fault(RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED when calling"))
     assert is_device_fault(torch.AcceleratorError("CUDA error: unspecified launch failure"))
-    # What compiled kernels and transforms raise, whoever launches them.
+    # Raised by compiled kernels and transforms, whichever code launches them.
     assert is_device_fault(RuntimeError("Triton Error [CUDA]: an illegal memory access was"))
     assert is_device_fault(RuntimeError("CUDA driver error: unspecified launch failure"))
     assert is_device_fault(RuntimeError("cuFFT error: CUFFT_EXEC_FAILED"))
@@ -486,7 +486,7 @@ def test_an_observer_is_told_queue_batch_and_device_time() -> None:
         assert (metrics.batches, metrics.windows) == (3, 6)
         assert metrics.device_s == pytest.approx(0.15)
         begun_s = sorted(queue_s for one in seen for queue_s in one.queue_s)
-        assert begun_s[3] == 0  # the second batch is staged behind the first
+        assert begun_s[3] == 0  # the second batch is staged during the first
         assert begun_s[5] == pytest.approx(0.052, abs=0.001)
         batches_s = sorted(one.batch_s for one in seen if one.batch_s)
         assert batches_s[1] == pytest.approx(0.1, abs=0.01)
@@ -559,7 +559,7 @@ def test_every_caller_gets_its_own_rows_once(
     max_windows=st.integers(1, 8),
 )
 def test_a_track_finishes_within_its_fair_share(lengths: list[int], max_windows: int) -> None:
-    """Of k tracks queued together, one of n windows is done after at most k·n windows."""
+    """Of k tracks queued together, a track of n windows is done after at most k·n windows."""
     device = SimulatedDevice(0.05)
     finished_s: dict[int, float] = {}
 

@@ -1,4 +1,4 @@
-"""Forwards recorded as CUDA graphs: with a simulated graph, and on a GPU where there is one."""
+"""Forwards recorded as CUDA graphs: with a simulated graph, and on a GPU if there is one."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from pipelines.batching.device import TorchDevice
 
 
 class SimulatedGraph:
-    """Runs the recorded forward again, from and into the memory of the recording."""
+    """Runs the recorded forward again, with the recording's memory as input and output."""
 
     recorder: "Counted"
 
@@ -110,5 +110,5 @@ async def test_two_recorded_networks_serve_at_once_and_give_their_memory_back(
 
     await serve(0)
     before = await left()
-    await asyncio.gather(serve(1), serve(2))  # shapes that are compiled already, other threads
+    await asyncio.gather(serve(1), serve(2))  # shapes that are compiled already, in other threads
     assert await left() <= before + (4 << 20)

@@ -1,4 +1,4 @@
-"""Windows on a frame grid join to what the whole track gives."""
+"""Windows on a frame grid, joined, equal the result of the whole track."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from pipelines.batching.framed import FrameGrid, pad_to, up_to_silence
 
 
 def moving_sum(windows: torch.Tensor) -> torch.Tensor:
-    """Per frame of 10 samples: sum of this frame, the three before and the one behind."""
+    """Return the sum of each frame of 10 samples, the three frames before it and the one after."""
     frames = torch.nn.functional.pad(windows.unfold(-1, 10, 10).sum(-1), (3, 1))
     return frames.unfold(-1, 5, 1).sum(-1)
 

@@ -1,4 +1,4 @@
-"""A batched step against the same step run alone."""
+"""A batched step compared with the same step run alone."""
 
 import asyncio
 import signal
@@ -150,7 +150,7 @@ async def test_passes_leave_the_sizes_of_a_compiled_model() -> None:
 
 
 class Watched(SpectrumStep):
-    """Notes what is computed at the same time, in which threads, and whether with gradients."""
+    """Records what is computed at the same time, in which threads, and whether with gradients."""
 
     def __init__(self, model_id: str, computing: list[str], most: list[int]) -> None:
         super().__init__(SpectrumModel(model_id, 100))
@@ -188,7 +188,7 @@ class Watched(SpectrumStep):
 
 
 async def complete_many(processor: AbstractContextManager[object]) -> tuple[int, list[Watched]]:
-    """Complete tracks by two steps; give how much was computed at once, and the steps."""
+    """Complete tracks with two steps; return the most that was computed at once, and the steps."""
     computing: list[str] = []
     most: list[int] = []
     watched = [Watched(model_id, computing, most) for model_id in ("first", "second")]
@@ -261,7 +261,7 @@ async def test_a_broken_device_shows_in_the_health() -> None:
 
 
 class CuttingStep(SpectrumStep):
-    """Fails while it cuts the windows of some tracks, at once or when they are asked for."""
+    """Fails while cutting the windows of some tracks, at once or when they are requested."""
 
     def __init__(self, error: Exception, *, is_late: bool, fails_on: float = 0.0) -> None:
         super().__init__(SpectrumModel("fine", 100))
@@ -319,7 +319,7 @@ async def test_a_track_for_which_the_others_leave_no_memory_comes_back_later(
     )
     assert isinstance(first, dict)
     assert isinstance(second, QueueFullError)
-    with pytest.raises(torch.OutOfMemoryError):  # alone it will never fit
+    with pytest.raises(torch.OutOfMemoryError):  # even alone it will never fit
         await step.run(SILENCE)
     step.check_health()
     step.close()
@@ -348,7 +348,7 @@ async def test_a_cancelled_track_leaves_nothing_queued() -> None:
         while step.metrics()["fine"].queued_windows:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert isinstance(await step.run(track(1.0, 4)), dict)
-    assert sum(model.batches) < 399 + 19  # of the track that has gone, not every window
+    assert sum(model.batches) < 399 + 19  # not every window of the track that was cancelled
     step.close()
 
 
@@ -361,7 +361,7 @@ async def test_warming_up_meets_every_batch_size_on_the_thread_that_serves() -> 
     assert len(model.threads) == 1
     model.batches.clear()
     await asyncio.gather(*(step.run(track(0.3, i)) for i in range(5)))
-    assert set(model.batches) <= {2, 4}  # filled up, never a size that was not compiled
+    assert set(model.batches) <= {2, 4}  # padded, never a size that was not compiled
     assert step.metrics()["compiled"].padded_windows > 0
     assert len(model.threads) == 1
     step.close()
@@ -422,7 +422,7 @@ async def test_the_backlog_is_the_work_that_waits() -> None:
     assert measured.device_s > 19 * slow_s
     may_go_on.clear()
     jobs = [asyncio.create_task(step.run(track(1.0, i))) for i in range(6)]
-    # 6 tracks of 19 windows, less a forward of 4 under way and one that is ready for the next.
+    # 6 tracks of 19 windows, minus one running forward of 4 and one that is ready to run next.
     least = (6 * 19 - 2 * 4) * measured.device_s / 19
     async with asyncio.timeout(60):
         while step.backlog_s() < least:  # noqa: ASYNC110
@@ -441,9 +441,9 @@ async def test_a_forward_is_bounded_in_bytes_as_well() -> None:
     coarse, fine = SpectrumModel("coarse", 400), SpectrumModel("fine", 100)
     step = BatchedStep(SpectrumStep(coarse, fine), torch.device("cpu"), 64, max_batch_bytes=4_000)
     await step.run(track(9.0, 0))
-    assert max(coarse.batches) == 2  # of 1,600 bytes each
+    assert max(coarse.batches) == 2  # 1,600 bytes each
     assert max(fine.batches) == 10
-    compiled = CompiledModel()  # for two and four windows of 400 bytes
+    compiled = CompiledModel()  # compiled for two and four windows of 400 bytes
     for max_bytes, largest in ((1_600, 4), (1_599, 2), (100, 2)):
         compiled.batches.clear()
         narrow = BatchedStep(
@@ -494,7 +494,7 @@ step = BatchedStep(Heavy(), torch.device("cpu"), 1, finishers=1)
 print(step._finishers.submit(os.getpid).result(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    # Its output comes to an end when the last process that holds it does.
+    # Its output ends when the last process that holds it does.
     parent = subprocess.run(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,

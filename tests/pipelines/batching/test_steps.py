@@ -14,7 +14,7 @@ from pipelines.batching.windows import WindowSpec, cut, window_starts
 
 
 class PeakModel:
-    """Gives each window's peak, and remembers the batches it was given."""
+    """Returns each window's peak, and records the batches that it was given."""
 
     def __init__(self, model_id: str, length: int) -> None:
         self.model_id = model_id

@@ -1,4 +1,4 @@
-"""How a track comes to a device: the blocks it passes through, and what is left of it there."""
+"""How a track reaches a device: the blocks it passes through, and what is left of it there."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,7 +15,7 @@ from tests.card import DEVICE, Card
 
 
 class Copy:
-    """The event behind a copy that reads a block; it ends when somebody waits for it."""
+    """The event after a copy that reads a block; waiting for it ends it."""
 
     def __init__(self) -> None:
         self.waited = 0
@@ -40,7 +40,7 @@ def test_two_blocks_of_a_thread_are_used_in_turn_and_waited_for() -> None:
 def test_a_block_is_free_when_the_card_it_went_to_has_read_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a second card the copies are not on the stream that is current: that is the first's."""
+    """For a second card, the copies are not on the current stream, which is the first card's."""
     waited_for: list[Any] = []
 
     class Event(Copy):

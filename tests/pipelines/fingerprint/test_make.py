@@ -47,7 +47,7 @@ def test_another_reads_no_network_again(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_windows_join_without_a_seam(fingerprinter: Fingerprinter) -> None:
-    """A long track's landmarks are those of each stretch of it alone, away from its ends."""
+    """A long track's landmarks equal those of each part analysed alone, except near its ends."""
     audio = music(0, 50)
     whole = fingerprinter.make_fingerprints([Waveform(audio[None])])[0]
     assert whole.duration_s == pytest.approx(50, abs=0.2)
@@ -133,7 +133,7 @@ def test_what_is_no_number_is_an_error_of_the_audio(
 
 
 def test_evidence_shows_landmarks_that_noise_hides(fingerprinter: Fingerprinter) -> None:
-    """Many of a clip's landmarks are no local maxima in noise; evidence still marks them."""
+    """Noise hides many of a clip's landmarks as local maxima, but evidence still marks them."""
     clean = music(9, 10)
     rng = np.random.default_rng(0)
     noise = rng.standard_normal(len(clean)).astype(np.float32)

@@ -9,7 +9,7 @@ CONTROL = "Package: sounds\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>
 
 
 def put_apt_get(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a program before the machine's `apt-get`, as tests have no package sources."""
+    """Put a program ahead of the machine's `apt-get`, because tests have no package sources."""
     folder.mkdir()
     program = folder / "apt-get"
     program.write_text(f"#!/bin/sh\n{script}\n")

@@ -67,7 +67,7 @@ def clip(chord: int) -> ChordClip:
         (MAJOR, (60, 64, 67), 0),
         (MINOR, (60, 63, 67), 12),
         (FIFTH, (60, 67), ROOT_ONLY),
-        # Its third is silent, its root, or all of it.
+        # The chord without its third, without its root, and without all tones.
         (MAJOR, (60, 67), ROOT_ONLY),
         (MAJOR, (64, 67), UNKNOWN_CHORD),
         (MAJOR, (), NO_CHORD),
@@ -133,12 +133,12 @@ def test_a_run_begins_from_the_keys_trunk_and_is_written(plan: CyclePlan, tmp_pa
 def test_a_batch_is_drawn_again_alike(plan: CyclePlan) -> None:
     first, second = (draw_batch([clip(2), clip(20)], plan, 3) for _ in range(2))
     assert torch.equal(first.bands, second.bands)
-    # Truth moves with the sound.
+    # The labels move with the sound.
     assert torch.equal(first.chords % 12, first.bass)
 
 
 def taught(chord: int) -> TaughtRecording:
-    """Forty frames of one triad, and the teacher as sure as can be."""
+    """Forty frames of one triad, with a teacher that is completely certain."""
     is_minor, root = divmod(chord, 12)
     bands = np.full((40, 180), 0.1, dtype=np.float16)
     for tone in (root, root + 4 - is_minor, root + 7):
@@ -176,7 +176,7 @@ def test_a_root_that_is_taught_may_be_either_chord() -> None:
     logits[0, 3] = logits[1, 15] = logits[2, 4] = logits[3, NO_CHORD] = 9.0
     root, none = torch.eye(37)[[24 + 3]], torch.eye(37)[[36]]
     either = [float(taught_loss(logits[n : n + 1], root)) for n in range(3)]
-    # Half of the root's probability is each chord's.
+    # Each of the two chords gets half of the root's probability.
     assert max(either[:2]) == pytest.approx(np.log(2), abs=0.01)
     assert either[2] > 10
     assert float(taught_loss(logits[3:], none)) < 0.01
@@ -192,7 +192,7 @@ def test_a_run_learns_from_recordings(plan: CyclePlan) -> None:
         replace(clip(n), bands=taught(n).bands[:20], chords=np.full(20, n, dtype=np.int8))
         for n in range(24)
     ]
-    # By chance one of 25 is right.
+    # By chance, one of 25 is right.
     assert score_clips(network, truth) > 0.5
 
 
@@ -202,7 +202,7 @@ def ear() -> ChordEar:
 
 
 def bar(pitches: Sequence[float]) -> NDArray[np.float32]:
-    """A second of a chord on a bell-like sound."""
+    """A second of a chord with a bell-like sound."""
     t = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     hertz = [440 * 2 ** ((pitch - 69) / 12) for pitch in pitches]
     partials = [np.sin(2 * np.pi * k * t * hz) / k**2 for hz in hertz for k in (1, 2, 3, 4)]
@@ -210,7 +210,7 @@ def bar(pitches: Sequence[float]) -> NDArray[np.float32]:
 
 
 def cadence(seconds: int, cents: float = 0.0) -> NDArray[np.float32]:
-    """C, F, G and A minor over their roots, a second each."""
+    """C, F, G and A minor in root position, a second each."""
     chords = ((36, 60, 64, 67), (41, 60, 65, 69), (43, 59, 62, 67), (45, 60, 64, 69))
     bars = [bar([pitch + cents / 100 for pitch in pitches]) for pitches in chords]
     return np.concatenate([bars[n % 4] for n in range(seconds)])
@@ -229,7 +229,7 @@ def test_the_teacher_tells_chords_and_basses_of_a_recording(ear: ChordEar, cents
 
 
 def test_triads_of_other_kinds_are_taught_by_their_roots(ear: ChordEar) -> None:
-    # Suspended fourth and second, diminished, augmented; eight seconds each.
+    # Suspended fourth and second, diminished and augmented; eight seconds each.
     pitches = ((38, 57, 62, 67, 69), (38, 57, 62, 64, 69), (35, 59, 62, 65), (36, 60, 64, 68))
     heard = ear.hear(np.concatenate([np.tile(bar(chord), 8) for chord in pitches]))
     assert heard is not None

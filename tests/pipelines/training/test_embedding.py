@@ -1,4 +1,4 @@
-"""Learning the embedding's projection: what it hears, what it makes of it, what it leaves alone."""
+"""Learning the embedding's projection: its input, its result, and what it ignores."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +51,7 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
 
 
 def nuisance(n_tracks: int, rng: np.random.Generator) -> np.ndarray:
-    """Evidence ``[T, 4, 12]``: 4 values of the track, 4 of the stretch, stronger, 4 in no block."""
+    """Evidence ``[T, 4, 12]``: 4 values of the track, 4 stronger ones of the stretch, 4 unused."""
     track = np.repeat(rng.standard_normal((n_tracks, 1, 4)), 4, axis=1)
     blurred = track + 0.1 * rng.standard_normal(track.shape)
     stretch, unused = (size * rng.standard_normal(track.shape) for size in (5, 100))
@@ -154,7 +154,7 @@ def test_what_is_no_music_is_left_out_and_what_was_heard_is_kept(
     kept = folder / f"{key}.npy"
     np.save(kept, np.zeros((2, 3)))
     hear_package(tracks, step, plan, folder, told.append)
-    assert load_evidence(folder)[key].shape == (2, 3)  # not heard again
+    assert load_evidence(folder)[key].shape == (2, 3)  # not analysed again
 
 
 def test_the_export_is_whole(tmp_path: Path) -> None:

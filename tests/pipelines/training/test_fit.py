@@ -31,7 +31,7 @@ def plan() -> FitPlan:
 
 
 def clicks(bpm: float = 120.0, n_frames: int = 500) -> Clip:
-    """Bands with a burst on every beat, a deeper one on every fourth."""
+    """Bands with a burst on every beat, which on every fourth includes the low bands."""
     bands = np.full((n_frames, 83), 0.02, dtype=np.float16)
     beats = np.arange(0.2, n_frames / 50 - 0.1, 60 / bpm)
     for i, beat in enumerate(beats):
@@ -64,7 +64,7 @@ def test_tempo_targets_follow_the_beats() -> None:
     assert target[:9].sum(axis=1) == pytest.approx(1.0)
     assert TEMPI[target[1].argmax()] == pytest.approx(120, rel=0.02)
     assert TEMPI[target[7].argmax()] == pytest.approx(60, rel=0.02)
-    assert not target[9].any()  # Behind the last beat.
+    assert not target[9].any()  # After the last beat.
     assert not tempo_target(np.array([1.0]), 100).any()
 
 
@@ -92,7 +92,7 @@ def test_augmentation_off_the_edges_is_silence_and_features_stay_sane() -> None:
 
 def test_what_is_not_augmented_is_what_the_service_computes() -> None:
     class Never(np.random.Generator):
-        """Draws what changes nothing."""
+        """Draws values that change nothing."""
 
         def random(self, *args: object, **kwargs: object) -> np.ndarray:  # type: ignore[override]
             return np.ones(args[0]) * 0.999  # type: ignore[call-overload,no-any-return]

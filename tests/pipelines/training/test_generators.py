@@ -93,7 +93,7 @@ def test_labels_move_with_the_notes(is_expressive: bool, seed: int) -> None:
     notes = np.array([note.start for note in performance.notes])
     assert len(performance.beats) > 40
     nearest = np.abs(performance.beats[:, None] - notes).min(axis=1)
-    # A player's inexactness, and a quarter of it by chance.
+    # Bounds of a player's inaccuracy: at most, and in the median.
     assert nearest.max() < 0.08
     assert np.median(nearest) < 0.02
     assert set(performance.downbeats) <= set(performance.beats)
@@ -107,7 +107,7 @@ def test_a_machine_is_exact() -> None:
     for seed in range(6):
         performance = perform(piece, rng(seed), 30.0)
         starts = np.array([note.start for note in performance.notes])
-        # Labels reach one note further at most.
+        # Labels extend one note further at most.
         n = min(len(starts), len(performance.beats))
         assert performance.beats[:n] == pytest.approx(starts[:n], abs=1e-9)
 

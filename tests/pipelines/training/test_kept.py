@@ -1,4 +1,4 @@
-"""What runs keep: a damaged file is told by its name, and half of one is never read."""
+"""Files that training runs keep: a damaged one is named, and a partly written one is never read."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -35,7 +35,7 @@ def plan() -> CyclePlan:
 
 
 def clip(key: int) -> KeyClip:
-    """A major triad on the key over its root."""
+    """A major triad on the key, with the key as its bass."""
     bands = np.full((20, 180), 0.1, dtype=np.float16)
     pitches = np.zeros((20, 12), dtype=np.uint8)
     for tone in (key, key + 4, key + 7):
@@ -51,7 +51,7 @@ def test_notes_become_pitches_and_bass_at_the_tapes_speed() -> None:
     found = measure(np.sin(2 * np.pi * 440 * t).astype(np.float32), performance, 2, 11)
     assert found.key == 11
     sounding = [set(np.flatnonzero(row)) for row in found.pitches]
-    # A and D, two semitones up and as much sooner.
+    # A and D, two semitones higher and earlier by the same ratio.
     assert sounding[:4] == [{11}] * 4
     assert sounding[7] == {4, 11}
     assert not any(sounding[-3:])
@@ -90,7 +90,7 @@ def test_augmented_bands_keep_their_scale() -> None:
 
 
 def recording(key: int, certainty: float = 1.0, n_stretches: int = 1) -> HeardRecording:
-    """Major triads, and what was heard in them."""
+    """A recording of major triads, with the keys that were found in its stretches."""
     keys = np.full((n_stretches, 24), (1 - certainty) / 23, dtype=np.float32)
     keys[:, key] = certainty
     return HeardRecording(np.stack([clip(key).bands] * n_stretches), keys)
@@ -113,9 +113,9 @@ def test_a_stretch_and_the_key_that_was_heard_move_together(plan: CyclePlan) -> 
 
 def test_what_is_sure_is_drawn_more_often_and_what_is_long_less(plan: CyclePlan) -> None:
     drawn = HeardStretches([recording(0), recording(12, 0.5)]).draw(200, plan, 0).keys
-    assert 140 < int((drawn.max(1).values > 0.9).sum()) < 180  # four of five
+    assert 140 < int((drawn.max(1).values > 0.9).sum()) < 180  # four out of five
     drawn = HeardStretches([recording(0), recording(12, n_stretches=9)]).draw(200, plan, 0).keys
-    assert 130 < int((drawn[:, 12:].sum(1) > 0.9).sum()) < 170  # three of four
+    assert 130 < int((drawn[:, 12:].sum(1) > 0.9).sum()) < 170  # three out of four
 
 
 def test_a_run_learns_from_recordings(plan: CyclePlan) -> None:
@@ -133,7 +133,7 @@ def ear(model_dir: Path) -> KeyEar:
 
 
 def cadence(transposed_by: int, seconds: float) -> torch.Tensor:
-    """C, F, G7, C on a bell-like sound, float32 ``[T]``."""
+    """C, F, G7, C with a bell-like sound, float32 ``[T]``."""
     samples = torch.zeros(round(seconds * SAMPLE_RATE))
     t = torch.arange(SAMPLE_RATE) / SAMPLE_RATE
     chords = ((36, 60, 64, 67), (41, 60, 65, 69), (43, 59, 65, 67), (36, 60, 64, 67))
@@ -153,7 +153,7 @@ def test_the_keys_of_a_recording_are_those_that_are_heard_stretch_by_stretch(ear
     assert heard.bands.shape[0] == 12
     assert heard.keys.sum(1).tolist() == pytest.approx([1.0] * 12, abs=1e-4)
     assert heard.keys.argmax(1).tolist() == [0] * 6 + [6] * 6
-    # Beside the change the other key is thought possible.
+    # Next to the change, the other key is considered possible.
     assert heard.keys[5, 6] > 10 * heard.keys[0, 6]
 
 
@@ -169,7 +169,7 @@ def test_silence_and_short_sounds_are_no_recordings(ear: KeyEar) -> None:
 def test_targets_are_distributions_around_the_key() -> None:
     targets = key_targets()
     assert targets.sum(1).tolist() == pytest.approx([1.0] * 24)
-    # C major's relative is A minor, A minor's C major.
+    # The relative of C major is A minor, and that of A minor is C major.
     assert targets[0, 21] == targets[21, 0] == pytest.approx(0.04)
 
 

@@ -225,7 +225,7 @@ def test_places_follow_the_offset_and_the_speed(
     heard_bins = np.exp2(found.pitches) * N_FFT / SAMPLE_RATE - LOWEST_BIN
 
     def share_heard(offset: float, speed: float) -> float:
-        """Of the places said, how many have a landmark of the clip within a bin and a frame."""
+        """Return the share of places with a landmark of the clip within one bin and one frame."""
         bins, frames = places(tracks[0].landmarks, offset, speed, n_frames)
         assert len(bins) > 40
         near = (np.abs(heard_bins - bins[:, None]) <= 1) & (

@@ -1,4 +1,4 @@
-"""Scores of the accuracy benchmark on predictions whose worth is known."""
+"""Scores of the accuracy benchmark on predictions whose quality is known."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tracker modules: what libopenmpt plays of one written here, and when rows tell of beats."""
+"""Tracker modules: how libopenmpt plays one written here, and when rows show the beats."""
 
 import ctypes
 import struct
@@ -11,7 +11,7 @@ from pipelines.training.modules import Grid, Module, grid_of, module_clips, play
 from pipelines.training.music.score import UnusableError
 
 ROW_S = 6 * 2.5 / 125
-"""Of a module that says nothing else."""
+"""Seconds of a row in a module with the default speed and tempo."""
 PERIOD_OF_C2 = 428
 
 

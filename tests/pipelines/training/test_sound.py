@@ -19,7 +19,7 @@ SECONDS = 4.0
 
 
 def onsets(waveform: NDArray[np.float32], share: float = 0.2) -> list[float]:
-    """Seconds at which the envelope rises through a share of its maximum after a rest."""
+    """Return the seconds at which the envelope exceeds a share of its maximum after a rest."""
     window = SAMPLE_RATE // 100
     smooth = np.sqrt(np.convolve(np.square(waveform), np.ones(window) / window)[: len(waveform)])
     loud = np.flatnonzero(smooth > share * smooth.max()) / SAMPLE_RATE
@@ -168,7 +168,7 @@ def test_soundfonts_play_on_time_and_alike_every_time(font: Path) -> None:
     assert onsets(first) == pytest.approx([0.5, 1.5, 2.25, 3.0], abs=0.02)
     other = play(at_seconds(60), {0: 40}, {0: 80}, font, SECONDS)
     assert np.abs(other).max() > 0
-    # What was played before leaves next to no trace: some milliseconds of attacks.
+    # What was played before leaves almost no trace: a few milliseconds of attacks.
     again = play(notes, {0: 13}, {0: 100}, font, SECONDS)
     assert np.mean(again != first) < 0.005
 
@@ -187,7 +187,7 @@ def test_a_clip_depends_on_its_seed_alone(font: Path) -> None:
     )
     assert 480 <= len(clips[0].bands) <= 570
     assert len(clips[0].beats) > 8
-    # Beats are where the sound is: features rise on them more than elsewhere.
+    # Beats are where the sound is: features rise there more than elsewhere.
     for clip in clips[:2]:
         power = np.log1p(clip.bands.astype(float)).sum(axis=1)
         rise = np.maximum(np.diff(power, prepend=power[:1]), 0)

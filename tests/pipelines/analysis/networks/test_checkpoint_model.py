@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 class Recorder(nn.Module):
-    """A stand-in with a trunk: gives each window's sum, and remembers how it was used."""
+    """A stand-in with a trunk: returns each window's sum, and records how it was used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def test_every_size_is_compiled_whatever_was_swapped_before(card: ModelCard) -> 
         return network.compiled_runs
 
     def in_a_thread(width: int) -> int:
-        with ThreadPoolExecutor(1) as thread:  # as each set has its own
+        with ThreadPoolExecutor(1) as thread:  # as in the service, where each set has its own
             return thread.submit(serve, width).result()
 
     torch.compiler.reset()

@@ -32,7 +32,7 @@ def test_each_gpu_torch_and_checkpoint_has_a_file_of_its_own(
     second = name()
     monkeypatch.setattr("torch.__version__", "9.9")
     assert len({first, second, name()}) == 3
-    with pytest.raises(CheckpointError, match="not in"):  # its digest is noted when it is pulled
+    with pytest.raises(CheckpointError, match="not in"):  # its digest is stored by a pull
         CompiledFile.of(cards["mert-95m"], tmp_path, CPU)
 
 
@@ -69,7 +69,7 @@ print(was_kept, counters["inductor"]["fxgraph_cache_hit"])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # 40 s of a processor, of which a loaded machine has given a tenth
+@pytest.mark.timeout(1800)  # 40 s of CPU time, of which a loaded machine has given a tenth
 def test_another_process_finds_what_was_compiled(tmp_path: Path) -> None:
     path = tmp_path / "compiled.bin"
 

@@ -1,4 +1,4 @@
-"""Windows of the beat networks: borders, level, and the choice by card."""
+"""Windows of the beat networks: borders, level, and the choice of network by card."""
 
 from dataclasses import replace
 from pathlib import Path

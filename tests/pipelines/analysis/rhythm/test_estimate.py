@@ -130,7 +130,7 @@ def test_refinement_goes_to_the_top() -> None:
 
 
 def believing(evidence: BeatEvidence, tempo: float, strength: float = 8.0) -> BeatEvidence:
-    """Add a network's belief in a tempo."""
+    """Add a network's estimate of the tempo."""
     distance = np.abs(np.log(TEMPI / tempo)) / np.log(TEMPI[1] / TEMPI[0])
     row = strength * np.clip(1.5 - distance, 0, 1)
     seconds = -(-len(evidence.activations) // 50)
@@ -200,7 +200,7 @@ def test_a_range_with_no_level_of_the_music_is_obeyed_all_the_same() -> None:
 
 
 def with_chords(evidence: BeatEvidence, starts: np.ndarray, seconds: float) -> BeatEvidence:
-    """Let one of two chords begin at each time; nothing else of the evidence is changed."""
+    """Add chords: one of two, alternately, begins at each time; the other evidence is unchanged."""
     times = (np.arange(int(seconds / 0.186)) + 0.5) * 0.186
     chords = np.full((len(times), 25), 1e-4)
     chords[np.arange(len(times)), np.searchsorted(starts, times) % 2 * 7] = 1.0
@@ -334,7 +334,7 @@ def test_a_range_that_begins_with_the_greater_bpm_is_refused() -> None:
     assert TempoRange.parse("80-160") == TempoRange(80.0, 160.0)
     assert TempoRange.parse("90-90") == TempoRange(90.0, 90.0)
     with pytest.raises(ValueError, match="50-90, not 90-50"):
-        TempoRange.parse("90-50")  # meant as 90-150, perhaps
+        TempoRange.parse("90-50")  # perhaps meant as 90-150
 
 
 def test_a_tempo_is_tried_once_for_a_track(monkeypatch: pytest.MonkeyPatch) -> None:

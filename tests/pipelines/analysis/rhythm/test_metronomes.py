@@ -74,7 +74,7 @@ def test_the_louder_clicks_begin_the_bars(step: SpectralStep, tempo: float, metr
 
 
 def drums(tempo: float, kicks: set[int], snares: set[int]) -> np.ndarray:
-    """Play a bar of eight half beats again and again: synthetic kick and snare, and hats on all."""
+    """Repeat a bar of eight half beats: synthetic kick and snare, and a hi-hat on each."""
     random = np.random.default_rng(0)
     t = np.arange(SAMPLE_RATE // 4) / SAMPLE_RATE
     falling = 2 * np.pi * np.cumsum(50 + 100 * np.exp(-30 * t)) / SAMPLE_RATE

@@ -1,4 +1,4 @@
-"""Tags that contradict each other, the tempo, or whether anybody sings."""
+"""Tags that contradict each other, the tempo, or whether there is singing."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from pipelines.analysis.tags.contradictions import consistent_tags
 
 
 def kept(*names: str, without_vocals: float = 0.9, tempo: float = 100.0) -> list[str]:
-    """Names of the tags that are kept of some, given by falling score."""
+    """Return the names of the tags that are kept, from names given by falling score."""
     tags = [MoodTag(name, 0.9 - i / 100) for i, name in enumerate(names)]
     return [tag.tag for tag in consistent_tags(tags, without_vocals, tempo)]
 

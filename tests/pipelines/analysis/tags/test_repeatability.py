@@ -1,4 +1,4 @@
-"""The confidence of attributes: what raises it, what lowers it, and where there is none."""
+"""The confidence of attributes: what raises it, what lowers it, and when there is none."""
 
 from dataclasses import replace
 

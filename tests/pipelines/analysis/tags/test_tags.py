@@ -119,7 +119,7 @@ def test_names_of_ones_own_win_over_audiosets(
 
 
 def heard(vocabulary: Vocabulary, *tags: str) -> dict[str, float]:
-    """Attributes of a track in which just these tags are heard."""
+    """Return the attributes of a track with high scores for exactly these tags."""
     probabilities = torch.tensor([0.8 if name in tags else 0.002 for name in vocabulary.names])
     assert {k for k, v in scores(vocabulary, probabilities).items() if v > 0.5} == set(tags)
     return attributes_from_tags(vocabulary, probabilities)

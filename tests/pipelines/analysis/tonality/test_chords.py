@@ -1,4 +1,4 @@
-"""Chords on bars and beats: what the decoder makes of evidence, and what is heard in music."""
+"""Chords on bars and beats: what the decoder makes of evidence, and what is found in music."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ BEATS = [0.5 * i for i in range(33)]
 
 
 def evidence(*parts: tuple[float, int, int], sureness: float = 0.8) -> ChordEvidence:
-    """Hear chords and basses up to some second each."""
+    """Return evidence for chords and basses, each lasting up to a given second."""
     times = (np.arange(int(parts[-1][0] / _FRAME_S)) + 0.5) * _FRAME_S
     chords = np.full((len(times), N_CHORDS), (1 - sureness) / (N_CHORDS - 1))
     basses = np.full((len(times), N_BASSES), (1 - sureness) / (N_BASSES - 1))
@@ -111,7 +111,7 @@ def test_names_are_what_mir_eval_reads() -> None:
 
 
 def music(seconds: float, cents: float = 0.0) -> torch.Tensor:
-    """C major and A minor in turn, two seconds each, on their roots."""
+    """C major and A minor alternately, two seconds each, in root position."""
     t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
     sound = np.zeros(len(t))
     for i, pitches in enumerate(((48, 60, 64, 67), (45, 60, 64, 69))):
@@ -164,7 +164,7 @@ def test_silence_behind_the_sound_is_the_same_computed_or_not(
         whole = network(window)
     assert n_frames[0] < seconds * SAMPLE_RATE / FRAME_SAMPLES + 90
     assert heard.shape == whole.shape
-    inner = slice(0, whole.shape[1] - RECEPTIVE_FRAMES)  # behind it the whole knows its end
+    inner = slice(0, whole.shape[1] - RECEPTIVE_FRAMES)  # after it, the whole knows where it ends
     torch.testing.assert_close(heard[:, inner], whole[:, inner], atol=1e-4, rtol=0)
 
 
@@ -175,7 +175,7 @@ def test_windows_join_without_a_seam(network: ChordNetwork) -> None:
     joined = join_chords(forward_windows(model, windows, 1), model.grid, n, n)
     with torch.inference_mode():
         whole = network(samples[None])[0, :, :N_CHORDS]
-    # Behind the track is silence in the one and nothing in the other.
+    # After the track, one has silence and the other has nothing.
     inner = slice(0, len(whole) - RECEPTIVE_FRAMES)
     torch.testing.assert_close(
         torch.from_numpy(joined.chords[inner]), whole[inner], atol=1e-3, rtol=0
