@@ -1,4 +1,4 @@
-"""The chord network: rows by themselves, what is far away, silence, and the same in every key."""
+"""The chord network: rows alone, the receptive field, silence, and equal results in every key."""
 
 from collections.abc import Callable
 

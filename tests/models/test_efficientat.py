@@ -1,4 +1,4 @@
-"""EfficientAT against the published architecture, layer by layer, and on sounds that are known."""
+"""EfficientAT compared with the published architecture, layer by layer, and on known sounds."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ DEMO = Path(__file__).parents[2] / "serve_app" / "data" / "demo.mp3"
 MUSIC, STATIC, SINE = 137, 515, 501
 
 # Widened channels, channels, kernel, stride, squeeze, hard swish: table 1 of the MobileNetV3 paper
-# times .4, in multiples of 8.
+# times 0.4, in multiples of 8.
 BLOCKS = (
     (8, 8, 3, 1, 0, 0),
     (24, 16, 3, 2, 0, 0),
@@ -60,7 +60,7 @@ def windows(n: int, seconds: float = 4.0) -> Tensor:
 
 
 class Published:
-    """The published forward on the published tensors, noting which of them it used."""
+    """The published forward on the published tensors; records which of them it used."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         self._tensors = tensors
@@ -73,7 +73,7 @@ class Published:
     def layer(
         self, x: Tensor, name: str, shape: tuple[int, ...], stride: int = 1, groups: int = 1
     ) -> Tensor:
-        """A convolution without bias and its batch norm, neither folded."""
+        """A convolution without bias and its batch norm, computed separately."""
         kernel = self.take(f"{name}.0.weight")
         assert kernel.shape == shape, name
         x = functional.conv2d(x, kernel, None, stride, shape[-1] // 2, groups=groups)

@@ -1,4 +1,4 @@
-"""A convolution and its activation in one pass, against the two functions by themselves."""
+"""A convolution and its activation in one pass, compared with the two functions one by one."""
 
 from typing import get_args
 
@@ -10,7 +10,7 @@ from models import folding
 from models.folding import Activation, Convolution
 
 SHAPES = [((24, 8, 1, 1), 1, False), ((24, 1, 5, 5), 2, True), ((16, 1, 3, 3), 2, False)]
-"""Of the weight, stride, and whether each channel has a filter of its own."""
+"""Shape of the weight, stride, and whether each channel has its own filter."""
 
 ALONE = {
     "none": lambda x: x,
@@ -27,7 +27,7 @@ def test_one_pass_gives_what_two_give(
 ) -> None:
     torch.manual_seed(0)
     layer = Convolution(torch.Size(shape), stride, depthwise, activation)
-    for width in (33, 64):  # the weights are laid out for the first
+    for width in (33, 64):  # the weights are packed for the first width
         image = torch.randn(2, layer.in_channels, 20, width)
         with torch.inference_mode():
             both = layer(image)

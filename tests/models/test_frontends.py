@@ -1,4 +1,4 @@
-"""Front-ends against the reference implementations: librosa and torchaudio's Kaldi port."""
+"""Front-ends compared with the reference implementations: librosa and torchaudio's Kaldi port."""
 
 import librosa
 import numpy as np
@@ -20,7 +20,7 @@ from models.frontends import (
 
 
 def music(seconds: float = 3.0, seed: int = 0, sample_rate: int = 16_000) -> Tensor:
-    """Chords with noise bursts and a fade: something at every level and frequency."""
+    """Chords with noise bursts and a fade: something at every level and every frequency."""
     rng = np.random.default_rng(seed)
     t = np.arange(int(seconds * sample_rate)) / sample_rate
     tones = sum(np.sin(2 * np.pi * f * t) / k for k, f in enumerate((220, 277.2, 1108, 5000), 1))

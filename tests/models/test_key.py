@@ -74,7 +74,7 @@ def test_folding_weighs_by_distance_from_the_semitone() -> None:
     profile = np.zeros((3, 120), dtype=np.float32)
     profile[0, [70, 0]] = 1.0, 0.5  # G, C
     profile[1, [73, 0]] = 1.0, 0.5  # G 30 cents sharp
-    profile[2, 115] = 1.0  # half-way between B and C
+    profile[2, 115] = 1.0  # halfway between B and C
     chroma = fold(profile)
     assert chroma.shape == (3, 12)
     assert chroma[0, [7, 0]].tolist() == [1.0, 0.5]
@@ -142,7 +142,7 @@ def test_a_flat_profile_tells_nothing() -> None:
 
 
 def test_folding_wakes_no_other_thread() -> None:
-    """Threads of numpy's products wait for the next one at full speed, a fiftieth of a second."""
+    """After a product, numpy's threads wait for the next at full speed, for 1/50 of a second."""
     script = """
 import time, numpy, torch
 from models.tonality.key import fold

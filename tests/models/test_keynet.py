@@ -1,4 +1,4 @@
-"""The key network: keys of rendered music, rows by themselves, silence."""
+"""The key network: keys of rendered music, rows alone, silence."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Loudness against the published conformance signals, generated here."""
+"""Loudness compared with the published conformance signals, generated here."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def stereo(*parts: tuple[float, float], rate: int = RATE) -> Tensor:
 
 
 # EBU Tech 3341 (2016) table 1, cases 1 to 5; expected values are ±0.1 LU. Cases 7 and 8 are
-# recordings, which only the EBU can give.
+# recordings that only the EBU can provide.
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
@@ -135,13 +135,13 @@ def test_ebu_3341_true_peak_between_samples(offset: int, loud_divisor: int) -> N
 
 
 def levels(waveform: Tensor, n_steps: int) -> Tensor:
-    """Levels of all stretches of steps: 4 are momentary, 30 short-term (EBU Tech 3341 §2.2)."""
+    """Levels of all runs of ``n_steps``: 4 are momentary, 30 short-term (EBU Tech 3341 §2.2)."""
     energies = step_energies(waveform, RATE)[0].double()
     return -0.691 + 10 * torch.log10(energies.unfold(0, n_steps, 1).mean(-1).clamp_min(1e-12))
 
 
 def mixed(*parts: tuple[float | None, float]) -> Tensor:
-    """As `stereo`; None is silence."""
+    """Like `stereo`, with None for silence."""
     pieces = [tone(-200 if level is None else level, seconds) for level, seconds in parts]
     return torch.cat(pieces).expand(1, 2, -1)
 
@@ -179,7 +179,7 @@ def test_ebu_3341_case_12_momentary() -> None:
     np.testing.assert_allclose(momentary[10:], -23.0, atol=0.1)
 
 
-# A step is 100 ms, so of case 13's starts, 20 ms apart, those on a step.
+# A step is 100 ms, so only the starts of case 13 (20 ms apart) that are on a step.
 @pytest.mark.parametrize("number", [0, 5, 10, 15])
 def test_ebu_3341_case_13_momentary_maximum(number: int) -> None:
     waveform = mixed((None, 0.02 * number), (-23.0, 0.4), (None, 1.0))

@@ -1,4 +1,4 @@
-"""musicnn against an independent NumPy reading of the published graph, with the real weights."""
+"""musicnn compared with an independent NumPy version of the published graph, on real weights."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ CHECKPOINTS = ("musicnn-mtt", "musicnn-msd-768")
 
 
 def published_graph(t: dict[str, Array], mel: Array) -> tuple[Array, Array]:
-    """Run one patch ``[N, F]`` through the graph, layer by layer, as its source states it."""
+    """Run one patch ``[N, F]`` through the graph, layer by layer, as its source defines it."""
 
     def name(layer: str, n: int) -> str:
         return f"{layer}_{n}" if n else layer

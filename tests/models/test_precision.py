@@ -1,4 +1,4 @@
-"""Which networks may run in less than float32 on a GPU; both ways are computed on the CPU."""
+"""Which networks may run in less than float32 on a GPU; both versions are computed on the CPU."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ LEAST_COSINE = 0.9999
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Convolve by the functions that a GPU convolves by."""
+    """Use the convolution functions that a GPU uses."""
     monkeypatch.setattr(folding, "_HAS_FUSED", False)
     monkeypatch.setattr(musicnn, "_LARGE", 10_000)
 
@@ -57,7 +57,7 @@ NETWORKS: dict[str, tuple[Callable[[dict[str, Tensor]], nn.Module], int, int]] =
     "afa-beats-3": (_Beats, 22_050, 110_250),
     "skey": (_Key, 22_050, 330_750),
 }
-"""What runs a checkpoint, its sample rate, and samples of a window."""
+"""The network that runs a checkpoint, its sample rate, and the samples in a window."""
 
 
 def music(n_samples: int, sample_rate: int) -> Tensor:
@@ -77,7 +77,7 @@ PRODUCTS = {functional.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__}
 
 
 class Tf32(TorchFunctionMode):
-    """Rounds the factors of some functions to ten bits, as a GPU's tensor cores do."""
+    """Rounds the factors of some functions to ten bits of mantissa, as a GPU's tensor cores do."""
 
     def __init__(self, functions: set[Any]) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def ten_bits(values: Tensor) -> Tensor:
 
 @contextmanager
 def halved(network: nn.Module) -> Iterator[None]:
-    """Run all behind the front-end in bfloat16."""
+    """Run everything after the front-end in bfloat16."""
     front_end = network.mel
     assert isinstance(front_end, nn.Module)
     exact = front_end.forward

@@ -1,4 +1,4 @@
-"""S-KEY: the fast transform against plain convolutions, keys of rendered music."""
+"""S-KEY: the fast transform compared with plain convolutions, and keys of rendered music."""
 
 from collections.abc import Mapping
 from pathlib import Path

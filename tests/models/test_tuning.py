@@ -1,4 +1,4 @@
-"""The tuning of recordings whose tuning is known."""
+"""The tuning of recordings with a known tuning."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from models.tonality.tuning import SAMPLE_RATE, WIN_LENGTH, estimate_tuning, fra
 
 
 def chords(cents: float, seconds: float = 4.0, drums: float = 0.0) -> Tensor:
-    """Triads a second each of tones with six harmonics, and noise bursts."""
+    """Triads of one second, from tones with six harmonics, and noise bursts."""
     t = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     parts = []
     for root in range(int(seconds)):

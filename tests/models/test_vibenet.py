@@ -1,4 +1,4 @@
-"""VibeNet against ONNX Runtime on the published graph."""
+"""VibeNet compared with ONNX Runtime on the published graph."""
 
 import sys
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_logits_are_the_published_graphs_within_1e_4(network: Vibenet, published
         mel = network.mel(batch)
         logits = network.logits(mel)
     assert logits.shape == (3, len(ATTRIBUTES))
-    for row, image in zip(logits, mel, strict=True):  # the published graph takes one at a time
+    for row, image in zip(logits, mel, strict=True):  # the published graph accepts one at a time
         (want,) = session.run(None, {"x": image[None].numpy()})
         np.testing.assert_allclose(row.numpy(), want[0], atol=1e-4)
 

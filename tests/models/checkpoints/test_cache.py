@@ -34,7 +34,7 @@ MakeCard = Callable[..., ModelCard]
 
 @pytest.fixture
 def make_card(tmp_path: Path, cards: dict[str, ModelCard]) -> MakeCard:
-    """Return a card for files that are written into a source folder."""
+    """Return a card for files that are written to a source folder."""
     folder = tmp_path / "source"
     folder.mkdir()
     torch.save(dict(TENSORS), folder / "plain.pt")
@@ -203,7 +203,7 @@ def test_a_card_of_other_tensors_is_told_from_damage(make_card: MakeCard, tmp_pa
     assert str(refused.value) == told(wrong)
     assert f"their digest is {found}, not {wrong.tensors_sha256}." in told(wrong)
     assert told(wrong).endswith(f"the card names others: {to_card}")
-    assert "afa models pull" not in told(wrong)  # which would bring the same
+    assert "afa models pull" not in told(wrong)  # that would fetch the same tensors
     save_file({"a.weight": torch.zeros(2, 3)}, tmp_path / "cache/thing/model.safetensors")
     right = make_card("plain.pt", tensors_sha256=found)
     assert "Either they are damaged: `afa models pull thing` fetches them. Or" in told(right)
@@ -273,7 +273,7 @@ def test_code_in_a_pickle_never_runs(make_card: MakeCard, tmp_path: Path) -> Non
 
 
 def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
-    """As cards have it, whatever the file."""
+    """The digest as cards have it, independent of the file."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()

@@ -24,7 +24,7 @@ Found = NDArray[np.float32]
 
 
 def tones(seed: int, seconds: float = 8.0) -> NDArray[np.float32]:
-    """Decaying notes at random times and pitches: landmarks are where they begin."""
+    """Decaying notes at random times and pitches: the landmarks are where they begin."""
     rng = np.random.default_rng(seed)
     n = int(seconds * SAMPLE_RATE)
     audio = np.zeros(n)
@@ -36,7 +36,7 @@ def tones(seed: int, seconds: float = 8.0) -> NDArray[np.float32]:
 
 
 def landmarks(audio: NDArray[np.float32], *, is_dense: bool = False) -> Found:
-    """Frames, pitches, prominences and whether they are extra, ``[4, P]``, by time."""
+    """Frames, pitches, prominences and whether each is extra, ``[4, P]``, ordered by time."""
     out = LandmarkModel()(torch.from_numpy(audio)[None], is_dense=is_dense)
     names = ("frames", "pitches", "prominences", "are_extra")
     stacked = torch.stack([out[name] for name in names], 1)[0].numpy()
@@ -70,7 +70,7 @@ def test_a_decaying_sine_is_one_landmark_at_its_frequency_and_onset() -> None:
     found = landmarks(audio.astype(np.float32))
     best = found[:, found[2].argmax()]
     assert 2 ** best[1] == pytest.approx(hz, rel=2e-3)
-    # A frame's time is its first sample; it is fullest when the onset is near its own start.
+    # A frame's time is its first sample; it is strongest when the onset is near its start.
     assert best[0] * FRAME_S == pytest.approx(start_s, abs=N_FFT / SAMPLE_RATE)
 
 
@@ -127,7 +127,7 @@ def test_a_shift_by_whole_frames_shifts_the_landmarks() -> None:
 
 
 def share_found(index: Fingerprint, clip: Fingerprint) -> float:
-    """Share of the index's hashes that a query of the clip hits."""
+    """Share of the index's hashes that a query with the clip hits."""
     hashes, _ = index_hashes(index)
     return float(np.isin(hashes, query_hashes(clip).hashes).mean())
 

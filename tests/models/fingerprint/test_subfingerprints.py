@@ -24,7 +24,7 @@ BANDS_HZ = LOWEST_HZ * 2 ** ((band_changes.BANDS_AROUND + np.arange(N_BANDS)) / 
 
 @cache
 def melody() -> NDArray[np.float32]:
-    """Tones that come and go, three at once, for 40 s."""
+    """Tones that begin and end, three at a time, for 40 s."""
     rng = np.random.default_rng(0)
     t = np.arange(40 * SAMPLE_RATE) / SAMPLE_RATE
     sound = np.zeros(len(t))

@@ -1,4 +1,4 @@
-"""The evidence at one place of a track against that at others."""
+"""How the evidence at one place of a track is compared with that at others."""
 
 import numpy as np
 import pytest
@@ -18,14 +18,14 @@ def support(
 
 
 def landmarks(seed: int, n_frames: int = 2600) -> Landmarks:
-    """As many as music has: 30 a second."""
+    """Random landmarks, as many as music has: 30 per second."""
     rng = np.random.default_rng(seed)
     n = n_frames * 7 // 10
     return np.sort(rng.integers(0, n_frames, n)), rng.uniform(LOWEST_BIN + 2, 380, n)
 
 
 def heard(track: Landmarks, offset: int, n_frames: int = 215) -> NDArray[np.int8]:
-    """Noise, in which the landmarks of a passage stand out, as blurred as a window makes them."""
+    """Noise in which the landmarks of a passage stand out, blurred as a window blurs them."""
     frames, bins = track
     evidence = np.random.default_rng(0).integers(-30, 15, (N_BINS, n_frames)).astype(np.int8)
     inside = (frames >= offset) & (frames < offset + n_frames)
@@ -58,7 +58,7 @@ def test_the_surroundings_are_all_that_counts() -> None:
 
 
 def test_a_track_that_fits_everywhere_is_not_supported() -> None:
-    """Its landmarks come again with every beat, so that its place says nothing for it."""
+    """Its landmarks recur with every beat, so they do not favour the place."""
     bins = np.tile([28.0, 46.0, 74.0, 121.0], 150)
     frames = np.repeat(np.arange(150) * 12, 4) + 5
     found = support(heard((frames, bins), 432), frames, bins, 432)

@@ -1,4 +1,4 @@
-"""Downbeats and metre from synthetic odds."""
+"""Downbeats and metre from synthetic probabilities."""
 
 import numpy as np
 import pytest

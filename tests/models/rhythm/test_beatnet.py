@@ -33,7 +33,7 @@ def test_filter_bank() -> None:
     np.testing.assert_allclose(bank.sum(axis=0), 1.0, rtol=1e-6)
     centres = bank.argmax(axis=0)
     assert (np.diff(centres) > 0).all()
-    # 24 bands an octave once the bins are finer than the bands.
+    # 24 bands per octave once the bins are finer than the bands.
     frequencies = centres * SAMPLE_RATE / 1410
     octave = np.searchsorted(frequencies, 8000) - np.searchsorted(frequencies, 4000)
     assert octave == 24

@@ -1,4 +1,4 @@
-"""The beat decoder against a frame-by-frame Viterbi over every state."""
+"""The beat decoder compared with a frame-by-frame Viterbi search over every state."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ SMALL = BeatSpace(min_bpm=100, max_bpm=215)
 
 
 def pulses(beats_s: np.ndarray, seconds: float, noise: float = 0.05) -> np.ndarray:
-    """Activation ``[N]`` with a peak at every beat over noise."""
+    """Activation ``[N]`` with a peak at every beat, above noise."""
     rng = np.random.default_rng(4)
     activation = rng.random(int(seconds * FRAME_RATE)) * noise
     at = np.round(beats_s * FRAME_RATE).astype(int)
@@ -21,7 +21,7 @@ def pulses(beats_s: np.ndarray, seconds: float, noise: float = 0.05) -> np.ndarr
 
 
 def exhaustive(activation: np.ndarray, space: BeatSpace) -> np.ndarray:
-    """Viterbi over (period, position) states, one frame after the other."""
+    """Viterbi over (period, position) states, frame by frame."""
     periods = space.periods
     first = np.cumsum(periods) - periods
     last = first + periods - 1
@@ -82,7 +82,7 @@ def test_finer_frames_hold_a_tempo_between_two_periods() -> None:
 def test_finds_a_steady_pulse(tempo: float) -> None:
     beats = np.arange(0.35, 20, 60 / tempo)
     found = decode_beats(pulses(beats, 20)[None])[0] / FRAME_RATE
-    # The peak lies anywhere in the first sixteenth of the beat, or one frame before it.
+    # The peak may be anywhere in the first sixteenth of the beat, or one frame before it.
     distances = np.abs(found[:, None] - beats)
     assert distances.min(axis=0).max() < 60 / tempo / 16 + 0.015
     assert len(found) == pytest.approx(len(beats), abs=1)

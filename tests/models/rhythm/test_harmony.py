@@ -1,4 +1,4 @@
-"""Where the harmony changes, told from chroma and from chords."""
+"""Where the harmony changes, derived from chroma and from chords."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_harmonic_change_is_where_the_chord_changes() -> None:
 
 
 def chords(*names: int, frames: int = 5) -> np.ndarray:
-    """Probabilities of three chords, each held for so many frames."""
+    """Probabilities of three chords, each held for ``frames`` frames."""
     return np.repeat(np.eye(3)[list(names)], frames, axis=0)
 
 

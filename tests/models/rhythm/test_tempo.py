@@ -70,7 +70,7 @@ def test_the_usual_level_is_preferred() -> None:
 def test_a_level_with_a_chord_a_bar_is_preferred() -> None:
     slow, right, fast = harmonic_prior(np.array([60.0, 120.0, 240.0]), 0.5)
     assert slow == fast < right == 0
-    # Where a chord lasts for many bars, it says nothing of the level.
+    # When a chord lasts for many bars, it says nothing about the level.
     static = harmonic_prior(np.array([60.0, 120.0]), 0.01)
     assert static[0] == static[1]
 

@@ -1,4 +1,4 @@
-"""Convolutions in other forms give what the plain ones give."""
+"""Rewritten convolutions give the same results as the plain ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -50,7 +50,7 @@ def test_a_feature_encoder_keeps_channels_innermost_and_aligned(
         plain = HubertModel(HubertConfig(**SMALL)).feature_extractor
         FeatureEncoder(plain)(torch.randn(2, 1200))
     first, *others = seen
-    assert first.shape == (2, 239, 16)  # ten taps, in a row of two times eight numbers
+    assert first.shape == (2, 239, 16)  # ten taps, padded to a multiple of eight numbers
     assert len(others) == 6
     assert all(one.is_contiguous(memory_format=torch.channels_last) for one in others)
 
@@ -58,7 +58,7 @@ def test_a_feature_encoder_keeps_channels_innermost_and_aligned(
 @pytest.mark.parametrize("n_inputs", [1, 50, 51, 52, 400])
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_fourier_convolution_is_the_plain_one(n_inputs: int, bias: bool) -> None:
-    plain = nn.Conv1d(12, 8, 16, padding=8, groups=4, bias=bias)  # 49 sums to a block
+    plain = nn.Conv1d(12, 8, 16, padding=8, groups=4, bias=bias)  # 49 sums per block
     inputs = torch.randn(3, 12, n_inputs)
     with torch.inference_mode():
         want, got = plain(inputs), FourierConvolution(plain)(inputs)

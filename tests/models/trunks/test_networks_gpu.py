@@ -1,4 +1,4 @@
-"""The default networks and every front-end on a CUDA device against the CPU."""
+"""The default networks and every front-end on a CUDA device, compared with the CPU."""
 
 import gc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Production networks with small random checkpoints, written as their publishers write them."""
+"""Production networks with small random checkpoints in their publishers' formats."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ def seed() -> None:
 
 @pytest.fixture
 def build(tmp_path: Path, cards: dict[str, ModelCard]) -> Build:
-    """Pull a checkpoint that lies in ``tmp_path/source`` by a card like a shipped one; build it."""
+    """Return a function that pulls a checkpoint in ``tmp_path/source`` by a card and builds it."""
 
     def make(like: str, files: tuple[str, ...], **changes: object) -> nn.Module:
         folder = tmp_path / "source"
@@ -92,7 +92,7 @@ def build(tmp_path: Path, cards: dict[str, ModelCard]) -> Build:
 
 
 def save(model: PreTrainedModel, tmp_path: Path) -> PreTrainedModel:
-    for parameter in model.parameters():  # initial weights are too small to show a difference
+    for parameter in model.parameters():  # the initial weights are too small to show a difference
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.2)
     model.eval().save_pretrained(tmp_path / "source")
@@ -126,7 +126,7 @@ def test_ast_is_transformers_on_its_own_extractors_features(build: Build, tmp_pa
 
 
 def test_a_compiled_ast_attends_without_a_mask(build: Build, tmp_path: Path) -> None:
-    """A mask rules flash attention out."""
+    """Flash attention does not work with a mask."""
     save(ASTForAudioClassification(ASTConfig(**AST_SIZE)), tmp_path)
     network = build("ast-audioset", ("config.json", "model.safetensors"))
     masks: list[object] = []
@@ -173,7 +173,7 @@ def test_maest_takes_musicnn_features(build: Build, tmp_path: Path) -> None:
 
 
 def mert_source(tmp_path: Path, **extensions: object) -> PreTrainedModel:
-    """Write a checkpoint as MERT's is: pickled, weight norm under its old names, own fields."""
+    """Write a checkpoint like MERT's: pickled, old names of weight norm, fields of its own."""
     model = save(HubertModel(HubertConfig(**HUBERT_SIZE)), tmp_path)
     source = tmp_path / "source"
     old = {}
@@ -267,7 +267,7 @@ def test_clap_is_transformers_on_its_own_extractors_features(build: Build, tmp_p
 
 
 def clap_tokenizer(words: tuple[str, ...]) -> Tokenizer:
-    """One that knows a few words, and marks begin and end as RoBERTa's does."""
+    """Return a tokenizer that knows a few words, and marks beginning and end as RoBERTa's does."""
     known = {"<s>": 0, "<pad>": 1, "</s>": 2}
     made = Tokenizer(WordLevel(known | {word: 4 + n for n, word in enumerate(words)}))
     made.pre_tokenizer = Whitespace()
@@ -285,7 +285,7 @@ def test_claps_words_lie_in_the_space_of_its_projection(
     files = ("config.json", "tokenizer.json", "model.safetensors")
     capfd.readouterr()
     network = build("clap", files, format="safetensors", network="clap-joint")
-    assert capfd.readouterr() == ("", "")  # the other half's tensors are no fault
+    assert capfd.readouterr() == ("", "")  # tensors of the other half are not reported
     heard = run(network, noise(2, 480_000))
     torch.testing.assert_close(heard["embedding"], heard["projection"])
     digests = {name: file_sha256(tmp_path / "source" / name) for name in files}
@@ -302,7 +302,7 @@ def test_claps_words_lie_in_the_space_of_its_projection(
         want = model.get_text_features(torch.tensor([[0, 4, 5, 2]])).pooler_output[0]
     torch.testing.assert_close(read("slow piano"), want / want.norm())
     assert read("slow piano") @ read("rain") < 0.999
-    assert read("rain " * 500).isfinite().all()  # cut
+    assert read("rain " * 500).isfinite().all()  # long texts are cut
     vector = asyncio.run(Texts(tmp_path / "cache").embed("slow piano", card))
     torch.testing.assert_close(torch.tensor(vector[:16]), want / want.norm(), atol=1e-6, rtol=0)
     assert vector[16:] == [0.0] * 752
@@ -425,12 +425,12 @@ def test_a_row_of_a_batch_is_the_window_alone(build: Build, tmp_path: Path) -> N
         assert not torch.equal(together[0], together[1]), name
 
 
-@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")  # of the switch itself
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")  # from the switch itself
 def test_half_precision_keeps_the_embedding(build: Build, tmp_path: Path) -> None:
     for name, (network, windows) in networks(build, tmp_path).items():
         full = run(network, windows)["embedding"]
         network.precision = torch.bfloat16
-        # By torch's own products: oneDNN's go by the processor, and are coarser on one with AMX.
+        # With torch's own products: oneDNN's depend on the processor, and are coarser with AMX.
         with torch.backends.mkldnn.flags(enabled=False):
             half = run(network, windows)["embedding"]
             halve_weights(network)
@@ -461,7 +461,7 @@ def test_half_precision_halves_what_a_network_weighs(build: Build, tmp_path: Pat
 
 
 class HostWatch(TorchDispatchMode):
-    """Notes every operation on tensors of the CPU, and every result that comes back to it."""
+    """Records every operation on CPU tensors, and every result that is copied back to the CPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -490,8 +490,8 @@ def of_the_host(network: nn.Module, windows: Tensor) -> list[str]:
 def test_a_forward_stays_on_its_device(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Graphs record neither copies from the host nor waits for results; `meta` acts the GPU."""
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # has no `meta`
+    """Graphs record neither copies from the host nor waits for results; `meta` acts as the GPU."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # `meta` has none
     made = networks(build, tmp_path)
     save(ClapAudioModelWithProjection(ClapAudioConfig(**CLAP_SIZE)), tmp_path)
     clap = build("clap", ("config.json", "model.safetensors"), format="safetensors")
