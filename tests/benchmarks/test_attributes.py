@@ -1,4 +1,4 @@
-"""The benchmark of attributes: its pieces, its summary, and a machine that cannot fetch."""
+"""The benchmark of attributes: its pieces, its summary, and a machine that cannot download."""
 
 import struct
 import subprocess

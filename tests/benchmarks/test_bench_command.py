@@ -1,4 +1,4 @@
-"""`afa bench`: what it lists, writes and survives."""
+"""`afa bench`: what it lists, what it writes, and which errors it survives."""
 
 import json
 import sys

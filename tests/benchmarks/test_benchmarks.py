@@ -1,4 +1,4 @@
-"""The measuring machinery, and the checks that need neither GPU nor Ray."""
+"""The measuring code, and the checks that need neither GPU nor Ray."""
 
 import json
 import subprocess
@@ -114,7 +114,7 @@ def test_every_registered_module_has_the_name_it_is_listed_under() -> None:
 
 
 class Leaky(nn.Module):
-    """Its rows depend on their neighbours, as padding or batch statistics make them."""
+    """Its rows depend on each other, as padding or batch statistics would cause."""
 
     def forward(self, windows: Tensor) -> dict[str, Tensor]:
         return {"vector": windows - windows.mean(dim=0, keepdim=True) + windows[:1]}
@@ -183,7 +183,7 @@ def test_all_subjects_pass_on_the_gpu() -> None:
 
 
 def test_models_and_pipelines_import_with_torch_and_numpy_alone() -> None:
-    """GPU nodes are bare: no Ray, Redis, PyAV, pydantic or SciPy there."""
+    """GPU nodes have no Ray, Redis, PyAV, pydantic or SciPy."""
     script = """
 import importlib, pkgutil, sys
 absent = ("ray", "redis", "av", "soxr", "onnx", "scipy", "pydantic", "fastapi", "lmdb", "pyarrow",

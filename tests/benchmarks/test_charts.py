@@ -1,4 +1,4 @@
-"""A game's charts as truth: beats where the sound has them, bars where phrases tell them."""
+"""A game's charts as ground truth: beats from the sound, bars where the phrases show them."""
 
 import mido
 import numpy as np
@@ -13,7 +13,7 @@ PERIOD_S = 60 / BPM
 
 
 def chart(phrases: list[float]) -> mido.MidiFile:
-    """Write phrases of two notes, half a beat apart; they begin at these beats."""
+    """Write phrases of two notes, half a beat apart, that begin at these beats."""
     midi = mido.MidiFile(ticks_per_beat=TICKS)
     track = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(BPM))])
     midi.tracks.append(track)
@@ -35,7 +35,7 @@ def clicks(late_s: float) -> NDArray[np.float32]:
 
 
 BARS = [1, 5, 9, 13, 21, 29, 33, 39.5, 41, 49]
-"""Phrases, most of them on the second beat from the chart's beginning, some after long rests."""
+"""Phrases, most of them on the second beat from the start of the chart, some after long rests."""
 
 
 def test_beats_lie_where_the_sound_has_them() -> None:
@@ -53,7 +53,7 @@ def test_beats_lie_where_the_sound_has_them() -> None:
         (BARS, 1),
         ([0, 4, 8, 16, 18, 24, 32], 0),
         ([0, 6, 12, 18, 24, 30], None),  # as many on the third beat as on the first
-        ([0, 4, 8, 12, 16, 20, 26], None),  # after the one long rest it is the third
+        ([0, 4, 8, 12, 16, 20, 26], None),  # after the one long rest, it is on the third beat
         ([0.5, 4.5, 8.5], None),
     ],
 )

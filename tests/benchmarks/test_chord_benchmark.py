@@ -1,4 +1,4 @@
-"""The chord benchmark: what is compared, what is left out, and what pieces are labelled with."""
+"""The chord benchmark: what is compared, what is left out, and how pieces are labelled."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.data.synthetic_music import chord
 def said(
     *chords: tuple[float, int, int], bass: int | None = None, sure: float = 0.8
 ) -> list[Chord]:
-    """Return chords from one second to the next: (end, root, mode)."""
+    """Return consecutive chords, each given as (end in seconds, root, mode)."""
     starts = [0.0, *(end for end, *_ in chords)]
     return [
         Chord(start, end - start, root, mode, root if bass is None else bass, sure)

@@ -1,4 +1,4 @@
-"""The benchmark of embeddings: its measures on vectors that are known, and what it listens to."""
+"""The benchmark of embeddings: its measures on known vectors, and which music it uses."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ RATE = 44_100
 
 
 def at(*degrees: float) -> np.ndarray:
-    """Unit vectors in the plane."""
+    """Return unit vectors in the plane."""
     radians = np.deg2rad(degrees)
     return np.stack([np.cos(radians), np.sin(radians)], axis=1)
 
@@ -54,7 +54,7 @@ def test_dimension_and_hubs() -> None:
     assert effective_dimension(spread) == pytest.approx(8, rel=0.05)
     assert effective_dimension(spread * [1, 1, 1e-6, 1e-6, 1e-6, 1e-6, 1e-6, 1e-6]) < 2.1
     few = rng.standard_normal((200, 64))
-    hub = np.concatenate([few + 3, np.full((1, 64), 3.0)])  # the middle is near to everybody
+    hub = np.concatenate([few + 3, np.full((1, 64), 3.0)])  # the centre is near to all
     assert hubness(hub) > hubness(few[:, :3]) + 1
 
 

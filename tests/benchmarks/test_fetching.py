@@ -1,4 +1,4 @@
-"""Modules that fetch what benchmarks hear fetch nothing for arguments that they do not have."""
+"""Modules that download benchmark audio download nothing when their arguments are wrong."""
 
 import runpy
 import subprocess

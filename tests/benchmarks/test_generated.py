@@ -1,4 +1,4 @@
-"""What a package of generated pieces says of them, as truth."""
+"""What a package of generated pieces says about them, as ground truth."""
 
 from benchmarks.generated import annotate
 

@@ -1,4 +1,4 @@
-"""What is meant for a GPU, dry on the CPU: all of it but the device."""
+"""Dry runs of the GPU benchmarks on the CPU: everything except the device."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from serve_app.services.simulation.features import simulated_features
 DRY = Options(rounds=1, is_dry=True)
 CPU = torch.device("cpu")
 
-# Of inductor, on its import.
+# From importing inductor.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
 )
@@ -41,7 +41,7 @@ def test_every_check_runs_dry_and_holds(capsys: pytest.CaptureFixture[str]) -> N
     names = [subject.name for subject in subjects()]
     assert [name for name, row in zip(names, rows, strict=True) if not row.startswith(name)] == []
     assert all(row.endswith("  ok") for row in rows)
-    compiled = [row.split()[-5] for row in rows]  # such as have a half precision
+    compiled = [row.split()[-5] for row in rows]  # those with a half precision
     assert sum(value != "-" for value in compiled) == 5
 
 
@@ -74,7 +74,7 @@ def test_a_served_model_has_the_execution_of_the_gpu_profile() -> None:
             rate = asyncio.run(of.served_rate(1.0))
         (metrics,) = of.step.metrics().values()
         assert rate > 0
-        assert metrics.windows >= 16  # four callers of a batch each
+        assert metrics.windows >= 16  # four callers with one batch each
 
 
 def test_files_become_vectors_and_the_halves_are_measured_too() -> None:
@@ -143,7 +143,7 @@ def test_front_ends_are_told_in_shares_of_the_copy() -> None:
         assert found["share_of_copy_bandwidth"] > 0
 
 
-@pytest.mark.slow  # it starts a service of its own
+@pytest.mark.slow  # it starts a service
 def test_a_service_answers_all_uploads_though_a_replica_is_killed() -> None:
     result = service.run(DRY)
     rounds = result.values["by_replicas"]["1"]

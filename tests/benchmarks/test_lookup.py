@@ -1,4 +1,4 @@
-"""What a cache hit costs, and the load generator."""
+"""The cost of a cache hit, and the load generator."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def test_a_hit_takes_two_trips_to_redis(scene: Scene) -> None:
 def test_hits_and_batches_are_answered_under_load(scene: Scene) -> None:
     with serving(UVICORN, scene.stores, scene.catalog_dir) as server:
         port = server.port
-        # On a busy machine Redis may not answer in time, which is a 503.
+        # On a busy machine, Redis may not answer in time, which gives a 503.
         hits = run_load(Load(port, hit_requests(scene), 8, 60.0, 200), most_failures=0.5)
         batches = run_load(Load(port, batch_requests(scene), 1, 60.0, 2), most_failures=0.5)
         assert hits.n + hits.failures.get("503", 0) == 200

@@ -1,4 +1,4 @@
-"""The clips of single metres: what they are made of, and that their truth goes along with edits."""
+"""The clips of single metres: how they are made, and that edits move their truth along."""
 
 from dataclasses import replace
 from random import Random

@@ -29,7 +29,7 @@ TINY = Subject("tiny", lambda device: Tiny().to(device), 320, 16_000)
 
 
 def test_the_batcher_is_compared_with_the_loop_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A processor without bfloat16 multiplies large matrices for minutes.
+    # A processor without bfloat16 takes minutes to multiply large matrices.
     monkeypatch.setattr(cpu_embed, "MATRIX", 64)
     result = cpu_embed.measure(TINY, 0.05, Options(rounds=2))
     assert result.values["batcher_to_bare_loop"] > 0
@@ -121,7 +121,7 @@ def test_every_stage_of_an_analysis_has_its_cost(
         *("resampling and tuning", "busy", "results"),
         *(stages.NETWORKS + name for name in ("resampling and level", "busy", "results")),
     ]
-    # Two batches of each of two clips: .2 s in 6 s of audio.
+    # Two batches for each of two clips: 0.2 s for 6 s of audio.
     assert spent_s["busy"] == pytest.approx(2.0, rel=0.3)
     result = stages.summarise([spent_s, spent_s])
     of_networks = sum(s for name, s in spent_s.items() if name.startswith(stages.NETWORKS))

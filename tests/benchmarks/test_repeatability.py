@@ -1,4 +1,4 @@
-"""The fit of the attributes' confidence, on tracks whose repeating is known."""
+"""The fit of the attributes' confidence, on tracks whose repeatability is known."""
 
 from random import Random
 

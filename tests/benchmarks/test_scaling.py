@@ -1,4 +1,4 @@
-"""The shipped policies, played against a burst."""
+"""The shipped policies, simulated with a burst."""
 
 import json
 from itertools import pairwise
@@ -24,7 +24,7 @@ def test_a_burst_is_met_and_its_replicas_are_given_back(played: scaling.Run) -> 
 
 
 def test_nothing_flaps(played: scaling.Run) -> None:
-    """Whoever grew shrinks once the burst is over, and does not grow for it again."""
+    """A deployment that grew shrinks after the burst, and does not grow for it again."""
     assert played.flaps <= 3
 
 

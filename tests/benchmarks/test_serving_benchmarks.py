@@ -26,7 +26,7 @@ def test_the_echo_answers_on_every_path_and_times_itself() -> None:
             assert run_load(Load(port, [request_text("GET", path, "")], 2, 60.0, 20)).n == 20
         inside = hop.ask_inside(port)
     assert inside["bare_ms"] > 0
-    assert 0 < inside["hop_ms"] < 1_000  # a bare call too
+    assert 0 < inside["hop_ms"] < 1_000  # a bare call, too
 
 
 def test_hops_are_told_in_shares_of_uvicorn() -> None:
@@ -132,7 +132,7 @@ def test_uploads_are_weighed_and_too_much_is_refused(scene: Scene) -> None:
         assert 0 <= memory < 20
         for is_chunked in (False, True):
             taken = upload.taken_before_413(server.port, scene.keys[0], is_chunked=is_chunked)
-            assert is_chunked <= (taken > 0)  # an announced one may be refused by its head alone
+            assert is_chunked <= (taken > 0)  # an announced length may be refused from the headers
             assert taken < 4
         with pytest.raises(RuntimeError, match="401"):
             upload.upload(server.port, "no key", 10_000)
