@@ -1,4 +1,4 @@
-"""The operator's own cards: one that is wrong spoils no other."""
+"""The operator's own cards: a wrong one does not affect the others."""
 
 import logging
 from pathlib import Path
@@ -34,7 +34,7 @@ UNREADABLE = {
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A card that is right."""
+    """Return the YAML of a correct card."""
     folder = tmp_path_factory.mktemp("own-ast")
     write_ast(folder, 0)
     return yaml.safe_dump({"own-ast": ast_card(folder)})

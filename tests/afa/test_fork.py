@@ -1,4 +1,4 @@
-"""Processes that were forked behind an analysis, as `multiprocessing` forks them."""
+"""Processes that are forked after an analysis, as `multiprocessing` forks them."""
 
 import os
 import subprocess

@@ -66,7 +66,7 @@ def test_importing_it_is_quick_and_loads_no_network() -> None:
     heavy = ("torch", "transformers", "ray", "fastapi", "pydantic", "matplotlib")
 
     def imported(what: str) -> tuple[float, str]:
-        """Return the seconds of a processor that it takes, and what of the heavy is loaded then."""
+        """Return the processor seconds that it takes, and the heavy modules that it loads."""
         code = f"import sys, time, {what}; "
         code += f"print(time.process_time(), [name for name in {heavy} if name in sys.modules])"
         line = [sys.executable, "-c", code]
@@ -76,7 +76,7 @@ def test_importing_it_is_quick_and_loads_no_network() -> None:
 
     took_s, loaded = imported("afa")
     assert loaded == "[]"
-    # Half a second, where numpy takes a tenth.
+    # It takes half a second; numpy takes a tenth.
     assert took_s < 5 * max(0.1, imported("numpy")[0])
 
 

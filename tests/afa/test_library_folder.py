@@ -1,4 +1,4 @@
-"""`afa.Library`: a library folder from Python. What analyses is tested in test_library.py."""
+"""`afa.Library`: a library folder from Python. Analysis is tested in test_library.py."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ BASE = np.random.default_rng(7).standard_normal(768)
 
 
 def put(folder: Path, title: str, away: float, **who: object) -> str:
-    """Put a track into the library that sounds a way off `BASE`; give its id."""
+    """Add a track to the library whose sound differs from `BASE` by ``away``; return its id."""
     random = np.random.default_rng(sum(title.encode()))
     vector = BASE + away * random.standard_normal(768)
     unit = (vector / np.linalg.norm(vector)).tolist()
