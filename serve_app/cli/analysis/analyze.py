@@ -108,7 +108,7 @@ def analyze(
     max_windows: Annotated[
         int,
         typer.Option(
-            min=0, help="Most windows for mood and embedding; the service is not used. 0: all."
+            min=0, help="Most windows for mood and embedding, 0: all; if set, the service is not used."
         ),
     ] = 0,
     config: ConfigOption = None,
