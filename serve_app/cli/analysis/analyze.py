@@ -108,7 +108,8 @@ def analyze(
     max_windows: Annotated[
         int,
         typer.Option(
-            min=0, help="Most windows for mood and embedding, 0: all; if set, the service is not used."
+            min=0,
+            help="Most windows for mood and embedding, 0: all; if set, the service is not used.",
         ),
     ] = 0,
     config: ConfigOption = None,
