@@ -121,7 +121,7 @@ class BatchedStep(Generic[R]):
         self._host = ThreadPoolExecutor(self._host_threads, thread_name_prefix="step")
         self._finishers: ProcessPoolExecutor | None = None
         if finishers and isinstance(step, HeavyStep):
-            # Not forked, which a process that has used a GPU does not allow.
+            # Spawned: a process that has used a GPU cannot be forked.
             self._finishers = ProcessPoolExecutor(
                 finishers, get_context("spawn"), end_with_parent, (os.getpid(),)
             )

@@ -88,7 +88,7 @@ class KeyNetworkModel:
         self._networks = [network.to(device).requires_grad_(False) for network in networks]
 
     def windows(self, samples: Tensor, tuning_cents: float) -> Tensor:
-        """Cut ``[T]`` into 15 s crops, spread evenly over the sound; a shorter track is repeated.
+        """Cut ``[T]`` into 15 s crops, spread evenly over the sound; less sound is repeated.
 
         Crops out of tune are brought to 440 Hz by playing them slower or faster: the networks have
         few bins per octave, and a quarter tone between them is noise to them. Silent crops are left

@@ -58,7 +58,7 @@ class Standing:
         waiting: Jobs in line.
         running: Jobs that workers have.
         oldest_wait_s: Longest wait of a job in line. Owners who may not run another job now are
-            left out: their jobs wait for their own others, which says nothing about the service.
+            left out: their jobs wait for each other, which says nothing about the service.
     """
 
     lane: str

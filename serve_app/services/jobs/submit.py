@@ -69,7 +69,7 @@ class AnalysisOptions:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the request has an id of its own, so that a repeat finds the same job."""
+        """Whether the request named an idempotency key, so that a repeat finds the same job."""
         return len(self.request_id) != LENGTH
 
 
@@ -93,7 +93,7 @@ class AnalysisService:
             jobs: Where jobs are queued.
             objects: Where uploads are stored.
             prices: What a job costs.
-            source_of: Turns what was sent into what is analysed; for a test key that is simulated.
+            source_of: Turns what was sent into what is analysed; for test keys, simulated audio.
         """
         self._jobs = jobs
         self._objects = objects
