@@ -22,7 +22,7 @@ MAPPING_NETWORK = "tag-mapping"
 class _Evidence:
     """What moves an attribute between ``low`` and ``high``.
 
-    The priors count when no tag does: with them alone, the attribute lies at
+    The priors are added to what the tags say: with them alone, the attribute lies at
     ``prior_for / (prior_for + prior_against)`` of its range.
     """
 
