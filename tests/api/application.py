@@ -69,7 +69,7 @@ WAKE: dict[Stage, str] = {
     "fetch": lane_key("wake", FETCHES),
 }
 installed = cache(entry_points)
-"""Read once, and not for each application."""
+"""Read once, not for each application."""
 
 
 @dataclass
@@ -185,7 +185,7 @@ class Application:
     clients: list[httpx.AsyncClient] = field(default_factory=list)
 
     def client(self, who: str | None = "pro", *, raises: bool = True) -> httpx.AsyncClient:
-        """A client of ``free``, ``basic``, ``pro``, ``scale``, ``test``, or None: without a key."""
+        """A client with the key ``free``, ``basic``, ``pro``, ``scale`` or ``test``, or none."""
         headers = {} if who is None else {"Authorization": f"Bearer {self.keys[who]}"}
         client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app, raise_app_exceptions=raises),
@@ -197,7 +197,7 @@ class Application:
         return client
 
     async def issue(self, owner: str, tier: str, **options: Any) -> str:
-        """Make a key, and keep it under the owner's name."""
+        """Make a key and keep it under the owner's name."""
         self.keys[owner] = (await self.stores.accounts.issue(owner, tier, **options)).key
         return self.keys[owner]
 
@@ -206,14 +206,14 @@ class Application:
         return (await self.stores.ledger.balance(f"owner-{who}", who)).remaining
 
     async def no_upload_stays(self) -> None:
-        """Wait until all are deleted, which comes after a job is told to have ended."""
+        """Wait until all uploads are deleted, which happens after a job is reported as ended."""
         async with asyncio.timeout(30):
             while [one.key async for one in self.stores.objects.scan("uploads/")]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 
 def store_options(ledger_url: str, cache_url: str, folder: Path) -> StoreOptions:
-    """Stores on those servers and in that folder."""
+    """Options for stores on these servers and in this folder."""
     return StoreOptions(
         ledger_url=ledger_url,
         cache_url=cache_url,
@@ -240,24 +240,24 @@ async def open_application(
     model_dir: Path | None = None,
     timeout_s: float = 30.0,
 ) -> AsyncIterator[Application]:
-    """Empty the servers, build the application, and run a worker beside it.
+    """Empty the servers, build the application, and run a worker for it.
 
     Args:
         options: See `store_options`.
         catalog_dir: An imported catalog.
         lookup_wait_s: How long a look-up waits for its job.
         with_worker: Whether jobs are run at all.
-        public_url: As in links.
+        public_url: The service's URL in links.
         batch_cached_free: The setting of that name.
         library_adding: The setting of that name.
         recognisers: The identification services, in order.
         fingerprint_dir: The index that the recognisers ask; in the catalog's folder by default.
-        backend: What analyses; nothing real by default.
+        backend: What analyses; a fake by default.
         probes: The deployments that `/readyz` asks.
-        model_dir: Checkpoints and own cards; nothing by default.
-        rate: Requests a minute of every class and tier, where not the real ones.
+        model_dir: Folder of checkpoints and the operator's own cards; none by default.
+        rate: Requests a minute for every class and tier, instead of the real limits.
         timeout_s: How long the servers may take to answer: longer than the service waits for them,
-            for a busy machine may not let them run.
+            because a busy machine may not let them run.
     """
 
     def patiently(url: str, **how: Any) -> Store:
@@ -334,7 +334,7 @@ async def open_application(
     finally:
         stopping.set()
         while worker is not None and not worker.done():
-            # Wake whoever waits for work; cancel only what a test has left hanging.
+            # Wake slots that wait for work; cancel only what a test has left hanging.
             for wake in WAKE.values():
                 await stores.ledger_store.command("LPUSH", wake, *[1] * N_SLOTS)
             _, hanging = await asyncio.wait({worker}, timeout=2)
@@ -348,7 +348,7 @@ async def open_application(
 
 
 async def work(stores: Stores, runner: JobRunner, stopping: asyncio.Event) -> None:
-    """Run jobs, two at a time, and fetch four addresses beside them."""
+    """Run jobs two at a time, and fetch four URLs at the same time."""
 
     async def slot(number: int, stage: Stage) -> None:
         while not stopping.is_set():

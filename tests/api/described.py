@@ -1,4 +1,4 @@
-"""The application with its document alone, made once for all that look at it."""
+"""The application with nothing but its OpenAPI document, made once for all tests of it."""
 
 from functools import cache
 from types import SimpleNamespace

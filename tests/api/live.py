@@ -1,4 +1,4 @@
-"""The in-process application behind a real HTTP server on loopback, in a thread of its own."""
+"""The in-process application behind a real HTTP server on loopback, in its own thread."""
 
 import asyncio
 import socket

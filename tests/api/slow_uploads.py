@@ -1,4 +1,4 @@
-"""Clients that send a body slowly, or more of one than anyone wants, over real connections."""
+"""Clients that send a body slowly, or far too much of one, over real connections."""
 
 import asyncio
 from contextlib import suppress
@@ -22,7 +22,7 @@ class SlowUploads:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def open(self, n: int, n_refused: int) -> None:
-        """Start them, and wait until so many are refused, but not for ever."""
+        """Start ``n`` uploads and wait, at most a minute, until ``n_refused`` are refused."""
         self.tasks = [asyncio.create_task(self._upload()) for _ in range(n)]
         with suppress(TimeoutError):
             async with asyncio.timeout(60.0):
@@ -30,7 +30,7 @@ class SlowUploads:
                     await asyncio.sleep(0.05)
 
     async def close(self) -> None:
-        """Break them all off."""
+        """Cancel all uploads."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -59,7 +59,7 @@ class SlowUploads:
 async def endless_body(
     url: str, path: str, key: str, limit_bytes: int = 64 << 20, limit_s: float = 20.0
 ) -> tuple[bytes, int]:
-    """Send until the connection is closed; give the answer, and how many bytes were taken."""
+    """Send until the connection is closed; return the answer and the number of bytes taken."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     answer = asyncio.create_task(reader.read(1 << 16))

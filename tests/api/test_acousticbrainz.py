@@ -1,4 +1,4 @@
-"""The AcousticBrainz mount: its documents, who gets in without a header, what may be submitted."""
+"""The AcousticBrainz mount: its documents, access without a header, and submissions."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def client_at(api: Application, base_url: str = HERE, host: str = "127.0.0.1") -
 
 
 def low_level_of(**tags: str) -> dict[str, Any]:
-    """As Essentia's extractor writes it, with a little of what is not kept."""
+    """A document as Essentia's extractor writes it, with a few fields that are not kept."""
     return {
         "lowlevel": {"average_loudness": 0.28, "barkbands": {"mean": [0.1, 0.2]}},
         "metadata": {

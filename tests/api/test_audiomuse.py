@@ -1,4 +1,4 @@
-"""What AudioMuse-AI's plugins send, as they send it, and what they read of the answers."""
+"""Requests exactly as AudioMuse-AI's plugins send them, and what they read from the answers."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.redis
 
 HOME, WORK = "navidrome.home:4533", "work"
 SEED = "6b1df71d-7e4b-4a36-b6f5-0d4d0a52b7e1"
-# What the plugin's own Go code sent, its ids left out.
+# The queries that the plugin's Go code sent, without their ids.
 NAVIDROME = "eliminate_duplicates=true&item_id={}&n={}&radius_similarity=true"
 NAVIDROME_PATH = (
     "count=400&end_song_id={}&max_steps=400&mood_pct=100&path_fix_size=false&start_song_id={}"
@@ -27,7 +27,7 @@ NAVIDROME_ARTISTS = "artist={}&include_component_matches=true&n=10"
 def linked(
     api: Application, title: str, away: float, *items: ServerItem, artist: str = "The Cure"
 ) -> LibraryTrack:
-    """Put a track into the library that media servers call so."""
+    """Put a track into the library that media servers know under the ids in ``items``."""
     one = put(api, title, sounding(away), album="Seventeen Seconds", artist=artist)
     api.library.write([Edit(one.track_id, where_there(lambda known: replace(known, items=items)))])
     return one

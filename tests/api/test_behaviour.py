@@ -72,7 +72,7 @@ async def test_a_slow_miss_is_503_then_a_hit(api_stores: StoreOptions, demo_cata
         again = await client.get(f"/v1/audio-features/{DEMO}")
         assert again.status_code == 503
         api.backend.gate.set()
-        async with asyncio.timeout(30):  # without asking: that would wait for the job, and pay
+        async with asyncio.timeout(30):  # no requests: they would wait and be charged
             while not await api.stores.cache_store.command("KEYS", "c:features:*"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         answer = await client.get(f"/v1/audio-features/{DEMO}")
@@ -193,7 +193,7 @@ async def test_a_repeated_post_is_answered_and_charged_once(
     for header in ("Content-Type", "X-Cache", "X-Credits-Used", "X-Credits-Remaining"):
         assert again.headers.get(header) == first.headers.get(header)
     assert await api.remaining("pro") == 60_000 - cost
-    # Another owner's key of that name is another key.
+    # The same key from another owner is a different key.
     other = await api.client("scale").post(path, **sent)
     assert other.is_success
     assert "Idempotent-Replayed" not in other.headers
@@ -230,7 +230,7 @@ async def test_a_crash_between_charge_and_answer_does_not_charge_twice(
     for path, cost in (("/v1/bpm", 2), ("/v1/audio-features/upload", 10)):
         before = await api.remaining("pro")
         await client.post(path, content=demo_audio, headers=headers)
-        # As if the process had died before it kept the answer, and the key had lapsed.
+        # As if the process had died before it stored the answer, and the key had expired.
         for key in await api.stores.ledger_store.command("KEYS", "idem:*"):
             await api.stores.ledger_store.command("DEL", key)
         again = await client.post(path, content=demo_audio, headers=headers)
@@ -273,7 +273,7 @@ async def test_test_keys_answer_the_same_for_ever_without_models(
     assert (api.backend.n_calls, api.quick.n_calls) == (0, 0)
     account = (await client.get("/v1/account")).json()
     assert account["is_test"] is True
-    # One look-up: the second, after the cache was lost, was of a track that was paid.
+    # One look-up: the second, after the cache was lost, was of a track already paid for.
     assert account["credits"]["remaining"] == 60_000 - 2 - 2 - 2 - 10
     assert await api.remaining("pro") == 60_000
     await api.no_upload_stays()
@@ -304,7 +304,7 @@ async def test_an_expired_asset_is_gone_at_once_and_its_bytes_soon(
 
 
 async def expire(api: Application, owner: str, asset_id: str) -> None:
-    """Bring the end of an asset's life to now."""
+    """Make an asset expire now."""
     store = api.stores.ledger_store
     tag = store.keys.tag(owner)
     for key in await store.command("KEYS", f"as:{tag}:[rs]:{owner}:*"):
@@ -535,7 +535,7 @@ async def test_the_webhook_can_be_set_read_and_removed(api: Application) -> None
 
 async def test_polling_one_job_is_limited_to_one_a_second(api: Application) -> None:
     client = api.client("scale")
-    # At once: of those that come one after the other, the last may be the one of its second.
+    # All at once: if they came one after another, the last could fall into a new second.
     answers = await asyncio.gather(*(client.get("/v1/jobs/job_x") for _ in range(30)))
     assert {answer.status_code for answer in answers} == {404, 429}
     refused = next(answer for answer in answers if answer.status_code == 429)
@@ -550,7 +550,7 @@ async def test_the_reference_needs_no_third_party(api: Application) -> None:
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
 
 
-# Redis goes away
+# Redis becomes unavailable
 
 
 async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
@@ -562,7 +562,7 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
 ) -> None:
     server = embedded_redis.start(tmp_path_factory.mktemp("hung"), extra=("--appendonly", "no"))
     request.addfinalizer(server.stop)
-    # One server for both roles, as without AFA_CACHE_URL: the limiter meets it first.
+    # One server for both roles, as without AFA_CACHE_URL: the limiter calls it first.
     options = api_stores.model_copy(update={"ledger_url": server.url, "cache_url": server.url})
     assert server.pid is not None
     async with open_application(
@@ -589,13 +589,13 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
         try:
             for number, (method, path, sent) in enumerate(requests):
                 times_s: list[float] = []
-                # What is slow because other work has the processor is fast another time.
+                # A request that is slow only because the processor is busy is fast another time.
                 while len(times_s) < 6 and min(times_s, default=2.0) > 1.0:
                     began = time.monotonic() - waited_s()
                     answer = await client.request(method, path, **sent)
                     times_s.append(time.monotonic() - waited_s() - began)
                     assert answer.status_code == 503, (path, answer.text)
-                    await asyncio.sleep(1.05)  # the next one finds out anew
+                    await asyncio.sleep(1.05)  # the next one tries again
                 took_s[f"{number} {method} {path}"] = min(times_s)
         finally:
             os.kill(server.pid, signal.SIGCONT)
@@ -603,7 +603,7 @@ async def test_what_charges_is_503_within_a_second_while_the_ledger_hangs(
         began = time.monotonic()
         while (await client.get("/v1/account")).status_code != 200:
             assert time.monotonic() - began < 30
-        # What had reached the ledger holds at most, and is reaped: nobody is charged.
+        # Calls that reached the ledger leave holds at most, which are reaped: nobody is charged.
         balance = await api.stores.ledger.balance("owner-pro", "pro")
         assert balance.remaining + balance.held == 60_000
 
@@ -629,7 +629,7 @@ async def test_what_only_the_cache_could_answer_is_503_while_it_is_away(
     assert api.backend.n_calls == 1
 
 
-# Jobs that are listed and deleted
+# Listing and deleting jobs
 
 
 async def test_jobs_are_listed_and_deleted_by_their_owner(
@@ -641,7 +641,7 @@ async def test_jobs_are_listed_and_deleted_by_their_owner(
         answer = await client.post("/v1/audio-features/upload", content=demo_audio, headers=MP3)
         ids.insert(0, answer.json()["job_id"])
         await client.get(f"/v1/jobs/{ids[0]}", params={"wait": 60})
-    await client.get(f"/v1/audio-features/{DEMO}")  # its job is nobody's
+    await client.get(f"/v1/audio-features/{DEMO}")  # its job belongs to nobody
     page = (await client.get("/v1/jobs", params={"limit": 2})).json()
     assert [(job["job_id"], job["status"]) for job in page["items"]] == [
         (ids[0], "complete"),

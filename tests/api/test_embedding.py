@@ -1,4 +1,4 @@
-"""The choice of the embedding at the door: models, many files at once, and words."""
+"""Embeddings on request: the choice of the model, many files at once, and text queries."""
 
 import json
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ WORDS = "tests-clap"
 async def with_words(
     api_stores: StoreOptions, demo_catalog: Path, tmp_path: Path
 ) -> AsyncIterator[Application]:
-    """An application whose operator has a CLAP checkpoint with its tokenizer."""
+    """An application whose operator has a CLAP checkpoint and its tokenizer."""
     card = load_table("models")["clap"]
     card |= {"network": "clap-joint", "files": [{"path": "tokenizer.json", "sha256": "0" * 64}]}
     (tmp_path / "cards.yaml").write_text(yaml.safe_dump({WORDS: card}))

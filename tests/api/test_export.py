@@ -1,4 +1,4 @@
-"""Tracks as files over HTTP: what stands in them, and who learns where files lie."""
+"""Exported files over HTTP: what they contain, and who learns where the tracks' files are."""
 
 import csv
 from dataclasses import replace

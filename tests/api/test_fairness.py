@@ -1,4 +1,4 @@
-"""One owner's slow bodies, endless bodies and full stores leave everybody else alone."""
+"""One owner's slow bodies, endless bodies and full stores do not affect other owners."""
 
 import asyncio
 import io
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.redis
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is slow is not cut off before a busy machine has looked at it."""
+    """Give a busy machine time to read slow bodies and downloads before they are cut off."""
     for module in (audio_body, audio_url):
         monkeypatch.setattr(module, "SLOW_START_S", 100.0)
 
@@ -85,7 +85,7 @@ async def test_slow_uploads_of_one_owner_leave_another_alone(
     assert len(slow.refusals) == n_refused
     for refusal in slow.refusals:
         assert b"\r\nretry-after: " in refusal.lower()
-        is_loaded = refusal.startswith(b"HTTP/1.1 503 ")  # this machine, by something else
+        is_loaded = refusal.startswith(b"HTTP/1.1 503 ")  # the machine is busy with other work
         assert is_loaded or refusal.startswith(b"HTTP/1.1 429 ")
         assert is_loaded or b"concurrency_exceeded" in refusal
 
@@ -144,7 +144,7 @@ async def test_a_connection_whose_body_was_taken_goes_on(live: LiveApplication) 
             answer = await client.post("/v1/audio-features", content=content)
             assert "connection" not in answer.headers
         assert "connection" not in (await client.get("/nope")).headers
-        # A client that sends its whole body first gets its answer all the same.
+        # A client that sends its whole body first still gets its answer.
         big = b"ID3" + bytes(1 << 20)
         for _ in range(3):
             answer = await client.post("/nope", content=big)
@@ -153,7 +153,7 @@ async def test_a_connection_whose_body_was_taken_goes_on(live: LiveApplication) 
 
 @pytest.fixture
 async def drips() -> AsyncIterator[str]:
-    """A host that gives audio at a byte a second."""
+    """A host that sends audio at one byte a second."""
 
     tasks: list[asyncio.Task[Any]] = []
 
@@ -201,13 +201,13 @@ async def test_dripping_addresses_of_one_owner_leave_anothers_jobs_alone(
     ).json()
     done = (await bob.get(f"/v1/jobs/{job['job_id']}", params={"wait": 60})).json()
     assert done["status"] == "complete"
-    assert len(await fetching(api)) == 2  # a drip still holds its place
-    # What the fetches last tells nothing about how long analyses take.
+    assert len(await fetching(api)) == 2  # each drip still holds its place
+    # The time that fetches take does not count as time that analyses take.
     assert float(await api.stores.ledger_store.command("HGET", "{lanes}:stats", "service")) < 8_000
 
 
 async def fetching(api: Application) -> list[bytes]:
-    """The claims of addresses that are being fetched."""
+    """The claims on URLs that are being fetched."""
     return list(await api.stores.ledger_store.command("ZRANGE", "{fetches}:leases", 0, -1))
 
 
@@ -250,14 +250,14 @@ async def test_an_upload_goes_with_a_job_that_fails_on_our_side(
 
 @pytest.fixture
 async def small_store(api: Application, monkeypatch: pytest.MonkeyPatch) -> Application:
-    """The free tier keeps 100,000 bytes, for an hour."""
+    """The free tier stores 100,000 bytes, for an hour."""
     free = replace(api.services.tiers["free"], storage_bytes=100_000, asset_lifetime_s=3600)
     monkeypatch.setitem(api.services.tiers._by_name, "free", free)
     return api
 
 
 async def grow_older(api: Application, owner: str, ms: int) -> None:
-    """Bring the end of every asset of an owner so much nearer."""
+    """Make every asset of an owner expire ``ms`` earlier."""
     store = api.stores.ledger_store
     tag = store.keys.tag(owner)
     for key in await store.command("KEYS", f"as:{tag}:[rs]:{owner}:*"):

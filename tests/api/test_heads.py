@@ -1,4 +1,4 @@
-"""The head of a request is bounded in length and time, and nothing else is."""
+"""The head of a request, and nothing else, is limited in length and time."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ async def tell_length(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def connection() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Connect with a server that is set up as Serve sets its own up."""
+    """Connect to a server that is set up as Serve sets up its own."""
     config = uvicorn.Config(tell_length)
     config.load()
 
@@ -64,7 +64,7 @@ async def test_an_endless_header_is_refused_before_it_takes_time(before: bytes) 
                 writer.write(b"x" * 65536)
                 await writer.drain()
         seen = b"HTTP/1.1 400"
-        with suppress(ConnectionError):  # a reset may come before what was said
+        with suppress(ConnectionError):  # a reset may arrive before the answer
             seen = await reader.read()
         assert seen.startswith(b"HTTP/1.1 400")
 
@@ -98,7 +98,7 @@ async def test_long_bodies_and_many_requests_of_a_connection_are_read() -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 3 * LONGEST_HEAD])
 async def test_a_request_that_offers_another_protocol_is_read_with_its_body(length: int) -> None:
-    """As Java's client offers HTTP/2, and curl with `--http2`."""
+    """As Java's client does to offer HTTP/2, and curl with `--http2`."""
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAA\r\n"
     request = OPENING + offer + b"Content-Length: %d\r\n\r\n" % length + bytes(length)
     async with connection() as (reader, writer):
@@ -128,7 +128,7 @@ async def test_a_head_has_its_time_and_a_body_more(monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(0.6)
         writer.write(b"b")
         assert await answer(reader) == b"2"
-        await asyncio.sleep(0.6)  # between two requests a connection may be kept
+        await asyncio.sleep(0.6)  # between two requests a connection may stay open
         writer.write(OPENING + b"X-A: ")
         assert await reader.read() == b""
 
@@ -143,7 +143,7 @@ async def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_what_follows_an_answer_and_is_no_head_does_not_keep_a_connection(
     monkeypatch: pytest.MonkeyPatch, rest: bytes
 ) -> None:
-    """A line's end is none, nor is a part of a body that nobody waits for."""
+    """A line end is no head, nor is the rest of a body that nobody reads."""
     monkeypatch.setattr(heads, "LONGEST_HEAD_S", 0.3)
     monkeypatch.setattr(f"{__name__}.tell_length", PlainTextResponse("0"))
     async with connection() as (reader, writer):
@@ -153,7 +153,7 @@ async def test_what_follows_an_answer_and_is_no_head_does_not_keep_a_connection(
             for _ in range(8):
                 writer.write(rest)
                 await asyncio.sleep(0.1)
-        # What is written to a closed connection may reset it before its end is read.
+        # Writing to a closed connection may reset it before its end is read.
         assert reader.at_eof() or isinstance(reader.exception(), ConnectionError)
 
 

@@ -1,4 +1,4 @@
-"""What a load balancer and an operator hear."""
+"""The health routes as load balancers and operators see them."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.redis
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there answers in time, however busy the machine."""
+    """Let all that is running answer in time, however busy the machine."""
     monkeypatch.setattr(readiness, "PROBE_TIMEOUT_S", 60.0)
 
 

@@ -31,7 +31,7 @@ DEMO_KEY = "file:The Stub Quartet - Demo.mp3"
 
 @dataclass
 class Remote:
-    """A service beyond our own index, as a test wants it to behave."""
+    """A recognition service besides our own index that behaves as a test wants."""
 
     name: str = "remote"
     fault: Exception | None = None
@@ -154,7 +154,7 @@ async def test_a_clip_that_shares_a_part_with_another_is_asked_anew(
 
 
 async def test_what_another_account_asked_is_no_hit(setting: Setting, tmp_path: Path) -> None:
-    """Nobody learns what others ask: the price and the word are those of a first time."""
+    """Nobody learns what others asked: price and `cache` are those of a first request."""
     samples = decode(DEMO, DecodeLimits()).samples[:, 400_000:900_000]
     clip = encode(tmp_path / "a.mp3", samples, "mp3", "libmp3lame").read_bytes()
     copy = encode(tmp_path / "a.ogg", samples, "ogg", "vorbis").read_bytes()

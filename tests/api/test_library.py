@@ -332,7 +332,7 @@ async def test_the_operator_may_keep_adding_for_itself(
 
 
 async def listed(client: httpx.AsyncClient, **query: Any) -> list[str]:
-    """Titles of all pages of two, in their order."""
+    """Titles of all pages in order, with two tracks a page."""
     titles: list[str] = []
     cursor: dict[str, str] = {}
     while True:

@@ -1,4 +1,4 @@
-"""The tier of the machine's own user: no limits that one meets, and from this machine alone."""
+"""The tier of the machine's own user: no limits in practice, and only from this machine."""
 
 import httpx
 import pytest

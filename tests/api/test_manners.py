@@ -258,7 +258,7 @@ async def test_400_says_what_was_seen(
 
 
 def numbers() -> list[tuple[str, str, str]]:
-    """Method, path and name of every number that a query may have."""
+    """Method, path and name of every numeric query parameter."""
     return [
         (method, path, parameter["name"])
         for path, methods in described_app().openapi()["paths"].items()

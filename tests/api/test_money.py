@@ -1,5 +1,5 @@
-"""Who pays gets the answer, who gets no answer pays nothing: repeats, outages at the worst moment,
-bodies that never end."""
+"""Callers who pay get an answer, and those who get none pay nothing: repeats, outages at the worst
+moment, bodies that never end."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ BATCH = "/v1/audio-features"
 
 
 async def forget_answers(api: Application, kinds: str = "idem:*") -> None:
-    """As if the process had died before it kept an answer, and its hold had ended."""
+    """Act as if the process had died before it stored an answer, and its hold had ended."""
     for name in await api.stores.ledger_store.command("KEYS", kinds):
         assert 0 < await api.stores.ledger_store.command("PTTL", name) <= 24 * 3600 * 1000
         await api.stores.ledger_store.command("DEL", name)
@@ -150,7 +150,7 @@ async def test_repeats_are_limited_and_carry_the_rate(api: Application, demo_aud
     while len(answers) < 60 and (not answers or answers[-1].status_code == 200):
         answers.append(await client.post("/v1/bpm", content=demo_audio, headers=headers))
     assert [answer.status_code for answer in answers[:10]] == [200] * 10
-    assert answers[-1].status_code == 429  # the eleventh; one later for each six seconds
+    assert answers[-1].status_code == 429  # the eleventh, or one later for every six seconds
     assert all('"compute";r=' in answer.headers["RateLimit"] for answer in answers)
     assert answers[1].headers["Idempotent-Replayed"] == "true"
 
@@ -188,7 +188,7 @@ async def test_another_boundary_is_the_same_form(api: Application, demo_audio: b
 async def test_a_job_that_was_taken_in_is_told(
     api: Application, demo_audio: bytes, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledger goes away right after the script that holds the credits."""
+    """The ledger becomes unavailable right after the script that holds the credits."""
     client = api.client()
     await client.get("/v1/account")
     jobs = api.services.jobs
@@ -226,7 +226,7 @@ async def test_a_job_whose_submission_was_not_answered_is_found_or_refunded(
     monkeypatch.setattr(jobs, "submit", unanswered)
     sent: dict[str, Any] = {"content": demo_audio, "headers": headers}
     assert (await client.post("/v1/audio-features/upload", **sent)).status_code == 503
-    # While the service is full, a repeat is refused, and leaves the job alone.
+    # While the service is full, a repeat is refused and leaves the job alone.
     monkeypatch.setattr(jobs, "submit", away)
     assert (await client.post("/v1/audio-features/upload", **sent)).status_code == 503
     monkeypatch.setattr(jobs, "submit", submit)
@@ -270,7 +270,7 @@ async def test_a_url_job_whose_submission_was_not_answered_is_withdrawn(
             await asyncio.sleep(0.02)
     monkeypatch.setattr(store, "run", run)
     assert n_away == 3
-    # What was on its way all the time arrives now.
+    # The call that was still on its way arrives now.
     status, _ = await run(*late[0])
     assert status == (b"DUP" if is_taken_in else b"MISMATCH")
     assert (await client.get("/v1/account")).json()["usage"]["open_jobs"] == 0
@@ -373,7 +373,7 @@ async def test_a_full_identification_reads_no_form(
         content=body(),
         headers={"Content-Type": "multipart/form-data; boundary=x"},
     )
-    # What comes before the connection is closed is not the form's, but the linger's.
+    # What is read before the connection closes is read by the linger, not for the form.
     assert (answer.status_code, answer.headers["connection"]) == (503, "close")
     assert n_bytes <= LINGER_BYTES
 

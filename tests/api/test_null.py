@@ -1,4 +1,4 @@
-"""Null in a body is as if the field were not there, and the document says that it may be."""
+"""Null in a body means that the field is absent, and the OpenAPI document allows it."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,14 @@ from tests.api.described import described_app
 
 
 def models(base: type[RequestModel] = RequestModel) -> Iterator[type[RequestModel]]:
-    """Yield all bodies, and what they hold."""
+    """Yield the models of all bodies and of their parts."""
     for model in base.__subclasses__():
         yield model
         yield from models(model)
 
 
 def optional(model: type[RequestModel]) -> dict[str, None]:
-    """Null for all that may be left away."""
+    """Null for every optional field."""
     fields = model.model_fields.items()
     return {name: None for name, field in fields if not field.is_required()}
 

@@ -1,4 +1,4 @@
-"""The files of the pages: their policy, their cache, what is not there, and how much there is."""
+"""The files of the pages: their security policy and caching, what is 404, what may be off."""
 
 import re
 
@@ -31,7 +31,7 @@ def test_no_file_names_another_host(pages: dict[str, object]) -> None:
         if name.endswith((".js", ".css", ".html", ".svg")):
             text = page.content.decode()  # type: ignore[attr-defined]
             named = set(re.findall(r"https?://[\w.]+", text))
-            assert named <= {"http://www.w3.org"}, name  # the name space of SVG, not an address
+            assert named <= {"http://www.w3.org"}, name  # SVG's namespace, not an address
             assert len(text.splitlines()) <= LONGEST_MODULE, name
             assert not re.search(r'\sstyle="|\son\w+="|<script>', text), name
 

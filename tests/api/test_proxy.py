@@ -1,4 +1,4 @@
-"""What Serve's proxy answers by itself never reaches a reader, and others as one of our errors."""
+"""What Serve's proxy itself answers is retried for reads, and becomes our error otherwise."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Serve:
-    """Answers with one status after the other, the last for ever, and reads all bodies."""
+    """Answers with one status after another, then the last for ever, and keeps all bodies."""
 
     def __init__(self, *statuses: int, headers: Any = None) -> None:
         self.statuses = list(statuses)

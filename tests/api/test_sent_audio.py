@@ -1,4 +1,4 @@
-"""Audio is taken however it comes: bytes of any declared type, a form, an asset, an address."""
+"""Audio is accepted in every form: bytes of any declared type, a form, an asset, a URL."""
 
 import asyncio
 import gzip
@@ -24,7 +24,7 @@ ROUTES = ("/v1/audio-features/upload", "/v1/bpm", "/v1/identify", "/v1/assets/up
 TAKEN = {
     "/v1/audio-features/upload": 202,
     "/v1/bpm": 200,
-    "/v1/identify": 502,  # no recogniser is set up here: nobody could answer what was heard
+    "/v1/identify": 502,  # no recogniser is set up here, so nothing can identify the audio
     "/v1/assets/upload": 201,
 }
 CURLS_DEFAULT = "application/x-www-form-urlencoded"
@@ -43,7 +43,7 @@ def audio_host(demo_audio: bytes) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *args: Any) -> None:
-            """Stay silent."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Host) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -321,7 +321,7 @@ async def test_a_body_that_cannot_be_used_is_told_what_is_wrong(
 
 
 def form(file: bytes, end: bytes = b"--b--\r\n") -> bytes:
-    """Write a form with a text before its file."""
+    """Write a form with a text field before its file."""
     text = b'--b\r\nContent-Disposition: form-data; name="t\xfc"\r\n\r\nx\r\n'
     head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="\xc3\xbc.mp3"\r\n\r\n'
     return text + head + file + b"\r\n" + end
@@ -425,7 +425,7 @@ async def test_waiting_for_what_fails_answers_200_with_the_error(api: Applicatio
     )
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["_meta"]["credits_used"]) == ("failed", 0)
-    # A poll has a trace of its own, and still tells the one that the logs of the job have.
+    # A poll has its own trace, but its error names the trace that is in the job's logs.
     poll = (await api.client().get(f"/v1/jobs/{answer.json()['job_id']}")).json()
     assert poll["_meta"]["trace_id"] != answer.headers["X-Trace-Id"]
     assert poll["error"]["trace_id"] == answer.headers["X-Trace-Id"]
@@ -449,7 +449,7 @@ async def test_what_announces_too_much_is_refused_unread(
     headers = {"Content-Length": str(100 * 2**20), **key}
     answer = await api.client("basic").post(path, content=body(), headers=headers)
     assert answer.status_code == 413
-    assert n_read <= 1  # a moment for the answer to be seen
+    assert n_read <= 1  # one block may be read before the answer
 
 
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "one"}])

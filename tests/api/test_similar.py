@@ -1,4 +1,4 @@
-"""Similar tracks and ways over HTTP: who sees what, what is compared, what it costs."""
+"""Similar tracks and paths over HTTP: who sees what, what is compared, what it costs."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ BASE = RANDOM.standard_normal(768)
 
 
 def sounding(away: float, *, model: str = MODEL, **changes: object) -> Heard:
-    """An analysis whose vector is a way off `BASE`, and none alike another's."""
+    """An analysis whose vector is ``away`` from `BASE`, in a random direction."""
     what = heard("one", model=model).features
     vector = BASE + away * RANDOM.standard_normal(768)
     unit = (vector / np.linalg.norm(vector)).tolist()

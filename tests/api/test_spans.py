@@ -1,4 +1,4 @@
-"""Spans of jobs: below the request that asked for them, and silent about what went wrong."""
+"""Spans of jobs: below the request that asked for them; of a failure they say only the type."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 
 
 async def of_a_job(kept: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    """Return the spans of the first job that ends: workers end it behind the answer."""
+    """Return the spans of the first job that ends: workers end it after the answer."""
     while "job" not in (found := {span.name: span for span in kept.get_finished_spans()}):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return found

@@ -220,7 +220,7 @@ def test_spotipy_waits_as_long_as_a_429_says(
 ) -> None:
     client = spotipy.Spotify(auth=live.key("free"))
     client.prefix = f"{live.url}/spotify/v1/"
-    for _ in range(300):  # 60 at once; one more for each second that they take
+    for _ in range(300):  # 60 at once, and one more for each second that passes
         assert client.track(DEMO)["name"] == "Demo in A minor"
         if "Retry will occur after: 1 s" in caplog.text:
             break

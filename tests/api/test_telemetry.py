@@ -1,4 +1,4 @@
-"""What operators see of requests and jobs: lines that say whose, and counts with few labels."""
+"""What operators see of requests and jobs: lines that name the account, counts with few labels."""
 
 import asyncio
 import io
@@ -27,7 +27,7 @@ UPLOAD = "/v1/audio-features/upload"
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What our code logs, as Serve writes it."""
+    """Our code's log, as Serve writes it."""
     redact_logs()
     written, to_serve = io.StringIO(), ToServe()
     ours, serve = logging.getLogger("serve_app"), logging.getLogger("ray.serve")
@@ -47,7 +47,7 @@ def lines(written: io.StringIO) -> list[dict[str, str]]:
 
 
 async def of_jobs(written: io.StringIO, n: int) -> list[dict[str, str]]:
-    """Return the lines of ``n`` ended attempts: workers write them behind the answer."""
+    """Return the lines of ``n`` ended attempts: workers write them after the answer."""
     while len(found := [line for line in lines(written) if "job_id" in line]) < n:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return found
@@ -60,7 +60,7 @@ async def test_a_request_leaves_a_line_with_trace_account_and_route(
     answer = await api.client().get(
         f"/v1/audio-features/{DEMO}?token=hush", headers={"traceparent": traceparent}
     )
-    (job,) = await of_jobs(written, 1)  # that it waited for
+    (job,) = await of_jobs(written, 1)  # the job that the request waited for
     assert job["trace_id"] == TRACE
     (line,) = [line for line in lines(written) if line.get("trace_id") == TRACE and line != job]
     assert line["message"].startswith(f"GET answered {answer.status_code} in ")
