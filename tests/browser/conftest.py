@@ -1,4 +1,4 @@
-"""The application with its real networks behind a real server, and a Chromium to look at it."""
+"""The application with its real networks behind a real server, and a Chromium to view it."""
 
 import os
 import shutil
@@ -21,11 +21,11 @@ from tests.library.library_setting import adding, heard, track
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PLAIN_HOST = "afa.test"
-"""This machine under a name that browsers do not trust as they do loopback."""
+"""A name of this machine that browsers do not trust as they trust loopback."""
 OF_NO_USE = (
-    # Pages of the browser's own in every window, and a process for a page that may come next.
+    # The browser's own pages in every window, and a spare process for the next page.
     *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "SpareRendererForSitePerProcess"),
-    # The last list counts, and these are Playwright's.
+    # Only the last list of features counts, so it repeats Playwright's.
     *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades"),
     *("HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding"),
     *("ThirdPartyStoragePartitioning", "AvoidCorsURLLoaderRestartOnRedirect", "AimEnabled"),
@@ -51,17 +51,17 @@ SHELF = (
     ("Still Lake", 71.5, "3B", 0.12),
     *((f"Filler {number}", 100.0 + number, "8A", 0.5) for number in range(4)),
 )
-"""Title, tempo, key and energy of what is in the library."""
+"""Title, tempo, key and energy of the tracks in the library."""
 
 
 @contextmanager
 def opened_browser() -> Iterator[Browser]:
-    """A Chromium; while it lives, its event loop is the thread's."""
+    """A Chromium; while it runs, its event loop is the thread's."""
     named = os.environ.get("AFA_CHROMIUM")
     path = named or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(NO_BROWSER)
-    expect.set_options(timeout=120_000)  # a busy machine takes its time
+    expect.set_options(timeout=120_000)  # a busy machine is slow
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
@@ -70,7 +70,7 @@ def opened_browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with opened_browser() as browser:  # not for the session, for others use the event loop
+    with opened_browser() as browser:  # not for the session: other tests use the event loop
         yield browser
 
 
@@ -89,7 +89,7 @@ def live(
 
 @pytest.fixture
 def shelf(live: LiveApplication) -> Iterator[list[LibraryTrack]]:
-    """Tracks of the operator, as a scan brings them in."""
+    """The operator's tracks, as a scan adds them."""
     tracks = [replace(track(title, year=1995), tags=("club",)) for title, *_ in SHELF]
     edits = []
     for one, (title, tempo, camelot, energy) in zip(tracks, SHELF, strict=True):
@@ -106,7 +106,7 @@ def shelf(live: LiveApplication) -> Iterator[list[LibraryTrack]]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A window in which nothing fades, so that no colour is seen on its way to another."""
+    """A window without animations, so that no colour is seen while it changes."""
     context = browser.new_context(
         viewport={"width": 1280, "height": 900},
         permissions=["microphone"],
@@ -119,7 +119,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(context: BrowserContext, live: LiveApplication) -> Page:
-    """The playground, entered with a key by the address that `afa up` prints."""
+    """The playground, opened with a key at the address that `afa up` prints."""
     page = context.new_page()
     page.goto(f"{live.url}/#key={live.key('pro')}")
     page.wait_for_selector("#bring", state="visible")

@@ -18,7 +18,7 @@ from tests.api.application import FakeBackend
 
 
 class RealBackend(FakeBackend):
-    """Analyses with the default checkpoints, the same audio once; few windows are enough here."""
+    """Analyses each audio once with the default checkpoints; few windows are enough here."""
 
     def __init__(self, model_dir: Path) -> None:
         super().__init__()

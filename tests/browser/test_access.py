@@ -1,4 +1,4 @@
-"""Nothing that axe finds to stand in the way of a person, in any state of either page."""
+"""axe finds no accessibility problem in any state of either page."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ RUN = """async () => {
   return (await axe.run(document, options)).violations.map(
     (one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 120)).join(" | ")}`);
 }"""
-"""Of a dark page only the contrast: it differs from the light one in nothing but colours."""
+"""Only the contrast of a dark page: it differs from the light one in nothing but colours."""
 
 
 @pytest.fixture(scope="module")

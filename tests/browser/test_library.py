@@ -1,4 +1,4 @@
-"""The library on the page, what sounds like a track, and the files that leave it."""
+"""The library on the page, similar tracks, and exported files."""
 
 import base64
 import csv
@@ -194,7 +194,7 @@ MAKE_TAGGED = """async ([data, name]) => {
 
 
 def tagged(page: Page, path: Path) -> Path | str:
-    """A copy as the page makes it, or what it says where it makes none."""
+    """The copy with tags that the page makes, or what the page says if it makes none."""
     data = base64.b64encode(path.read_bytes()).decode()
     made = page.evaluate(MAKE_TAGGED, [data, path.name])
     if not isinstance(made, str):
@@ -254,7 +254,7 @@ def test_a_copy_gets_tags_and_keeps_everything_else(page: Page, tmp_path: Path) 
 
 
 def with_comments(path: Path, content: bytes) -> bytes:
-    """A FLAC file whose only block besides the first holds this in place of comments."""
+    """A FLAC file whose only block after the first is a comment block with this content."""
     whole = path.read_bytes()
     at, is_last = 4, False
     while not is_last:

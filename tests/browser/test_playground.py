@@ -1,4 +1,4 @@
-"""The playground as a person meets it: a file dropped, read, heard, listed, refused."""
+"""The playground as a person uses it: files are dropped, read, played, listed and refused."""
 
 import asyncio
 import base64
@@ -82,7 +82,7 @@ STARTS_LATE = """() => {
     stop.apply(this, when);
   };
 }"""
-"""Sounds start half a second after the click; those that go on are kept."""
+"""Sounds start half a second after the click; `window.sounding` holds those still playing."""
 SPELL = """async (keys) => {
   const { chordSign, keySign, spelt } = await import("/playground/keys.js");
   const of = (mode) => keys.map((key) => keySign({ key, mode }));
@@ -155,7 +155,7 @@ def test_half_and_double_change_the_number_and_the_beats(page: Page) -> None:
 
 
 def level_at(samples: Any, seconds: float, hertz: int) -> float:
-    """Amplitude of a tone in the 40 ms from a moment on."""
+    """Amplitude of a tone in the 40 ms after a moment."""
     start = round(seconds * 8000)
     part = samples[start : start + 320]
     at = np.arange(len(part)) / 8000
@@ -195,7 +195,7 @@ def test_it_plays_and_the_clicks_follow(page: Page) -> None:
 
 
 def test_a_computer_without_sound_is_told(page: Page) -> None:
-    """Firefox resumes no sound there, nor tells so; Chromium plays to nobody."""
+    """There Firefox never starts sound and reports nothing; Chromium plays without output."""
     analyse_demo(page)
     page.evaluate(NEVER_STARTS)
     page.get_by_role("button", name="Play").click()
@@ -245,7 +245,7 @@ def test_the_keyboard_goes_from_bar_to_bar_and_the_place_is_said(page: Page) -> 
 
 
 def test_keys_are_written_with_their_own_flats(page: Page) -> None:
-    """A circle of fifths: names as scores have them, `♭` where the key has flats."""
+    """A circle of fifths: names as in scores, with `♭` in keys that have flats."""
     written = page.evaluate(SPELL, ["C", "F", "A#", "D#", "F#", "G"])
     assert written == {
         "major": ["C", "F", "B\u266d", "E\u266d", "F\u266f", "G"],
@@ -259,7 +259,7 @@ def test_keys_are_written_with_their_own_flats(page: Page) -> None:
 def test_a_phone_in_the_house_is_served_without_https(
     browser: Browser, context: BrowserContext, live: LiveApplication
 ) -> None:
-    """Browsers keep parts of themselves from pages that are neither https nor of loopback."""
+    """Browsers withhold some APIs from pages that are neither https nor on loopback."""
     page = context.new_page()
     address = live.url.replace("127.0.0.1", PLAIN_HOST)
     page.goto(f"{address}/#key={live.key('pro')}")
@@ -307,7 +307,7 @@ def test_several_files_are_a_table_that_sorts_and_filters(page: Page, tmp_path: 
 
 
 def decoded_tracks(page: Page) -> int:
-    """How many are in memory, after what nobody holds was swept away."""
+    """How many decoded tracks are in memory after garbage collection."""
     devtools = page.context.new_cdp_session(page)
     kind = devtools.send("Runtime.evaluate", {"expression": "AudioBuffer.prototype"})
     wanted = {"prototypeObjectId": kind["result"]["objectId"]}
@@ -372,7 +372,7 @@ def test_a_recording_is_analysed(page: Page) -> None:
 
 
 def test_two_clicks_before_it_records_make_one_recording(page: Page) -> None:
-    """The browser asks first, and a microphone asked for twice would stay on."""
+    """The browser asks for permission first; a microphone requested twice would stay on."""
     asked = """() => {
       let times = 0;
       const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
@@ -423,7 +423,7 @@ def test_without_a_key_the_page_asks_for_one_and_what_was_brought_waits(
     page.wait_for_selector(".tiles", timeout=ANALYSED_MS)
     page.get_by_role("button", name="gone.mp3").click()
     expect(page.locator(".failed")).to_contain_text("This file cannot be read")
-    assert len(uploads) == 1  # in Firefox that of a file that is gone hangs
+    assert len(uploads) == 1  # in Firefox the upload of a deleted file hangs
 
 
 def test_a_key_that_ended_meanwhile_is_asked_for_again(page: Page, live: LiveApplication) -> None:
@@ -500,7 +500,7 @@ def test_a_reload_keeps_what_was_sent_and_asks_about_the_rest(page: Page, tmp_pa
     expect(title).to_have_text("2 tracks, 2 analysed", timeout=ANALYSED_MS)
     page.route("**/v1/audio-features/upload?*", lambda _: None)
     page.set_input_files("#files", str(tmp_path / names[2]))
-    page.get_by_role("button", name="one.mp3").click()  # without a gesture no browser asks
+    page.get_by_role("button", name="one.mp3").click()  # without a gesture browsers do not ask
     asked: list[str] = []
     page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
     page.reload()
@@ -545,7 +545,7 @@ def drop_from_disk(page: Page, *paths: Path) -> None:
 
 def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> None:
     assert {f".{ending}" for ending in page.evaluate(ENDINGS)} == AUDIO_ENDINGS
-    page.route("**/v1/audio-features/upload?*", lambda _: None)  # nothing needs to be heard
+    page.route("**/v1/audio-features/upload?*", lambda _: None)  # nothing needs to be analysed
     folder, bare, full = (tmp_path / name for name in ("music", "bare", "full"))
     names = [
         "one.MP3",
@@ -576,7 +576,7 @@ def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> N
 
 @contextmanager
 def gate_shut(live: LiveApplication, backend: RealBackend) -> Iterator[None]:
-    """Let no analysis end meanwhile."""
+    """Let no analysis end inside the block."""
 
     async def shut() -> asyncio.Event:
         return asyncio.Event()
@@ -615,7 +615,7 @@ def test_a_phone_shows_one_column_without_scrolling_sideways(page: Page) -> None
 
 def test_the_way_in_fits_the_smallest_phone(context: BrowserContext, live: LiveApplication) -> None:
     page = context.new_page()
-    page.set_viewport_size({"width": 240, "height": 640})  # fields of Firefox are a third wider
+    page.set_viewport_size({"width": 240, "height": 640})  # Firefox's fields are a third wider
     page.goto(live.url)
     door = page.locator("#door")
     door.wait_for(state="visible")
@@ -644,10 +644,10 @@ def test_forced_colours_leave_what_colour_tells(page: Page) -> None:
 def test_the_first_view_is_small_fast_and_of_one_host(
     browser: Browser, context: BrowserContext, live: LiveApplication
 ) -> None:
-    context.new_page().goto(live.url)  # what the server does once
+    context.new_page().goto(live.url)  # let the server do its one-off work
     painted_ms: list[float] = []
     seen: list[Request] = []
-    # What is slow because other work has the processor is fast another time.
+    # A view that is slow only because the processor is busy is fast another time.
     while len(painted_ms) < 20 and min(painted_ms, default=FIRST_VIEW_MS) >= FIRST_VIEW_MS:
         fresh = browser.new_context()
         page = fresh.new_page()

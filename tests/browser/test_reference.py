@@ -1,4 +1,4 @@
-"""The reference: readable on a phone, and its boxes really ask."""
+"""The reference is readable on a phone, and its boxes send real requests."""
 
 import os
 import re
@@ -71,7 +71,7 @@ def test_every_operation_has_a_sample(reference: Page) -> None:
 
 
 OF_OTHERS = ("/v1/similar?text=", "/api/similar_tracks")
-"""Samples that need a model which reads words, or one of two ways to name a track."""
+"""Samples that need a model that reads text, or one of two ways to name a track."""
 
 
 def test_every_sample_is_a_request_that_is_understood(

@@ -1,4 +1,4 @@
-"""The pictures of the pages; `make screenshots` keeps them, so that the README's cannot lie."""
+"""Screenshots of the pages; `make screenshots` saves them, so that the README's stay true."""
 
 import re
 from dataclasses import replace
@@ -67,7 +67,7 @@ STYLES = (("house", 124.0, 0.8), ("ambient", 78.0, 0.2), ("jazz", 104.0, 0.45))
 
 
 def fill(library: Library) -> None:
-    """Put music of three styles into the library; what sounds alike has vectors near each other."""
+    """Put music of three styles into the library; music that sounds alike has similar vectors."""
     random = np.random.default_rng(5)
     centres = 0.15 * random.standard_normal((len(STYLES), 768))
     edits = []
