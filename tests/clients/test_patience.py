@@ -1,4 +1,4 @@
-"""How long the Python client waits where the service asks for a pause."""
+"""How long the Python client waits when the service asks for a pause."""
 
 import time
 from pathlib import Path
@@ -37,6 +37,6 @@ def test_a_refusal_is_waited_out_as_long_as_the_service_says(
 
 
 def drain(client: Client) -> None:
-    """Ask until the service has enough."""
+    """Send requests until the service limits them."""
     for _ in range(200):
         client.account()

@@ -75,7 +75,7 @@ class AsyncTransport(httpx.AsyncHTTPTransport):
 
 
 class InTurn:
-    """The asynchronous client, called as the blocking one is."""
+    """The asynchronous client, called like the blocking one."""
 
     def __init__(self, client: AsyncClient, runner: asyncio.Runner) -> None:
         self._client = client
@@ -155,7 +155,7 @@ def operations() -> set[str]:
 
 
 def operation_of(sent: str, known: set[str]) -> str:
-    """Return the operation of a request; a path that is written out goes before one with an id."""
+    """Return the operation of a request; a literal path takes precedence over one with an id."""
     patterns = sorted(known, key=lambda one: one.count("{"))
     return next(one for one in patterns if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), sent))
 

@@ -34,7 +34,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def npm() -> str:
-    """What the client is built with, installed as its lock file says."""
+    """The path of npm, with the client's dependencies installed from its lock file."""
     return npm_with(TYPESCRIPT, "ci")
 
 
