@@ -1,4 +1,4 @@
-"""What generators of clients stumbled over is in the document no more."""
+"""The OpenAPI document no longer contains what client generators stumbled over."""
 
 import re
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ def test_operations_have_short_names_of_their_own() -> None:
 
 
 def test_bodies_of_links_are_text() -> None:
-    """openapi-generator refuses a document where one is an object."""
+    """openapi-generator refuses a document in which the body of a link is an object."""
     links = [link for node in nodes() for link in node.get("links", {}).values()]
     bodies = [link["requestBody"] for link in links if "requestBody" in link]
     assert bodies == ["$response.body"] * 2
 
 
 def test_integers_that_may_be_large_say_so() -> None:
-    """The local key has 10^12 credits; Go's and Java's would be of 32 bits."""
+    """The local key has 10^12 credits; clients in Go and Java would use 32 bits."""
     schemas = DOCUMENT["components"]["schemas"]
     fields = schemas["Meta"]["properties"] | schemas["TierLimits"]["properties"]
     for name in ("credits_remaining", "storage_bytes"):
@@ -46,21 +46,21 @@ def test_integers_that_may_be_large_say_so() -> None:
 
 
 def test_no_field_is_null_alone() -> None:
-    """Go has no type for it, and the generator for Python gives up."""
+    """Go has no type for such a field, and the generator for Python gives up."""
     for schema in DOCUMENT["components"]["schemas"].values():
         for field in schema.get("properties", {}).values():
             assert field.get("type") != "null"
 
 
 def test_bytes_have_no_length_of_text() -> None:
-    """Go's client asked for the length of a file as of a string."""
+    """The Go client checked the length of a file like that of a string."""
     binary = [node for node in nodes() if node.get("format") == "binary"]
     assert binary
     assert [node for node in binary if "minLength" in node] == []
 
 
 def test_no_pattern_ends_a_regex_of_ruby() -> None:
-    """Its generator escapes a slash with one backslash, behind a backslash too."""
+    """The Ruby generator puts a backslash before each slash, even after a backslash."""
     patterns = [node["pattern"] for node in nodes() if isinstance(node.get("pattern"), str)]
     assert patterns
     assert [pattern for pattern in patterns if r"\\/" in pattern] == []

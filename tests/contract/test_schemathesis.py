@@ -41,33 +41,33 @@ AUDIO_BODIES = {
     "POST /v1/assets/upload",
     "POST /v1/identify",
     "POST /v1/embed",
-    # Nor which embeddings the operator has, and which of them read text.
+    # Nor can it say which embeddings the operator has, or which of them read text.
     "POST /v1/audio-features/url",
     "GET /v1/similar",
-    # Nor can it say "seeds or an embedding, and never nothing of both".
+    # Nor "either seeds or an embedding".
     "POST /v1/similar",
     # Nor "an asset or a URL", nor which identifiers make sense.
     "POST /v1/library",
     "PATCH /v1/library/{id}",
-    # Nor what a document must say at least, nor what identifiers in a list look like.
+    # Nor what a document must contain, nor what identifiers in a list look like.
     "POST /acousticbrainz/{mbid}/low-level",
     "GET /acousticbrainz/low-level",
     "GET /acousticbrainz/high-level",
     "GET /acousticbrainz/count",
-    # Nor that a least value is not above its greatest.
+    # Nor that a minimum may not exceed its maximum.
     "GET /v1/library",
     "GET /v1/similar/{id}",
     # Nor "an id, or title and artist".
     "GET /api/similar_tracks",
 }
 
-# A tag may be any text, so the boolean that is to be wrong is a right one in a query.
+# A tag may be any text, so a boolean meant to be invalid is a valid tag in a query.
 TEXT_QUERIES = {"GET /v1/library"}
 TRIES = 30
 LONGEST_URL = 65_536
-"""Bytes from which uvicorn answers by itself, in plain text, that a request is invalid."""
+"""Length in bytes from which uvicorn itself answers, in plain text, that a request is invalid."""
 REFUSED = ["400", "401", "403", "404", "405", "409", "413", "415", "429", "5XX"]
-"""What is drawn to be wrong may also be too long, which is told before it is read."""
+"""Data drawn to be invalid may also be too long, which is reported before it is read."""
 
 load_all_checks()
 NOT_FOR_AUDIO = CHECKS.get_by_names(["positive_data_acceptance"])
@@ -109,7 +109,7 @@ def schemas(live: LiveApplication) -> dict[GenerationMode, OpenApiSchema]:
 
 
 def answer_to(case: Any, **options: Any) -> Any:
-    """Ask, and again where a starved machine says when to: no 503 may stay."""
+    """Send a request, and again when a busy machine answers 503 and says when to retry."""
     for _ in range(TRIES):
         response = case.call(**options)
         if response.status_code != 503 or "Retry-After" not in response.headers:

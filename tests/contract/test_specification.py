@@ -465,7 +465,7 @@ async def test_an_asset_is_analysed_like_its_bytes(api: Application, demo_audio:
     assert submitted.status_code == 202
     done = await client.get(f"/v1/jobs/{submitted.json()['job_id']}", params={"wait": 60})
     assert done.json()["status"] == "complete"
-    # The job's copy goes when the job is told complete, the asset does not.
+    # The job's copy is deleted when the job is reported complete, the asset is not.
     for _ in range(1200):
         if not (left := [info.key async for info in api.stores.objects.scan("uploads/")]):
             break
