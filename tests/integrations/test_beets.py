@@ -1,6 +1,6 @@
 """Stock beets, and the plugin for it, on real files, against the application behind HTTP.
 
-The networks are the real ones. beets and its plugins are those of the package, started as users do.
+The networks are real. beets and its plugins come from the package and are run as users run them.
 """
 
 import os
@@ -64,7 +64,7 @@ def tag(path: Path, title: str, mbid: str) -> None:
 
 
 class Beets:
-    """A beets of its own: configuration, library and album."""
+    """A separate beets: configuration, library and album."""
 
     def __init__(self, folder: Path, config: str, **environment: str) -> None:
         folder.mkdir()
@@ -90,7 +90,7 @@ class Beets:
 
 
 def heard_by_afa(live: LiveApplication, album: Path) -> None:
-    """Give the server the album's audio, as an upload or a scan does, and have it heard."""
+    """Give the server the album's audio, as an upload or a scan does, and have it analysed."""
     headers = {"Authorization": f"Bearer {live.application.keys[LOCAL_OWNER]}"}
     with httpx.Client(base_url=live.url, headers=headers, timeout=120) as client:
         for path, mbid in zip(sorted(album.iterdir()), MBIDS.values(), strict=True):
@@ -132,7 +132,7 @@ def test_the_plugin_goes_by_path_alone(live: LiveApplication, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with what `integrations/afa-extractors` installs, as an installer writes it."""
+    """The folder of the commands of `integrations/afa-extractors`, as an installer writes them."""
     folder = tmp_path_factory.mktemp("bin")
     for name, entry in entry_points().items():
         module, _, function = entry.partition(":")
