@@ -1,4 +1,4 @@
-"""A full service says so at the door."""
+"""A full service says so before it takes a request in."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
@@ -75,7 +75,7 @@ def test_who_is_next_in_line_outwaits_the_longest_fetch() -> None:
 
 
 class Waiting:
-    """Answers when it is let."""
+    """Answers when it is released."""
 
     def __init__(self) -> None:
         self.begun, self.release = asyncio.Semaphore(0), asyncio.Event()
@@ -204,5 +204,5 @@ async def test_files_that_come_too_late_for_a_place_stay_nowhere_and_cost_nothin
 
 
 async def kept(api: Application) -> list[str]:
-    """What is stored of bodies."""
+    """The keys of stored bodies."""
     return [one.key async for one in api.stores.objects.scan("uploads/")]

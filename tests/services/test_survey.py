@@ -1,4 +1,4 @@
-"""What the Keeper tells of lanes, holds, jobs and journal, on a real ledger."""
+"""What the keeper reports of lanes, holds, jobs and journal, on a real ledger."""
 
 import time
 

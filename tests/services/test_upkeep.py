@@ -1,4 +1,4 @@
-"""Chores go on through failures and do not stop each other."""
+"""Chores go on after failures and do not stop each other."""
 
 import asyncio
 
@@ -69,6 +69,6 @@ async def test_only_what_hangs_is_called_stalled() -> None:
     await rounds(1)
     assert upkeep.stalled() == []
     now = 81.0
-    await rounds(2)  # one of them has begun and ended since
+    await rounds(2)  # one of them has started and ended since
     assert upkeep.stalled() == ["hang"]
     await upkeep.close()

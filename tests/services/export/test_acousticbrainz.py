@@ -1,4 +1,4 @@
-"""What is heard and measured, in AcousticBrainz's documents: nothing that nobody knows."""
+"""AcousticBrainz's documents hold what was analysed and measured, and nothing invented."""
 
 from dataclasses import replace
 

@@ -43,7 +43,7 @@ def clip(seed: int, n: int = 300) -> Fingerprint:
 
 
 def recoded(original: Fingerprint, kept: float = 0.9) -> Fingerprint:
-    """Some landmarks lost, the others moved a little and 40 ms late, as by an encoder."""
+    """Lose some landmarks, and shift the others a little and by 40 ms, as an encoder does."""
     rng = np.random.default_rng(0)
     stays = rng.random(len(original)) < kept
     n = int(stays.sum())
@@ -81,7 +81,7 @@ def test_clips_agree_that_hold_the_same_sound_at_the_same_place() -> None:
 
 
 def test_a_sketch_is_the_same_everywhere() -> None:
-    """Replicas share a cache, so a sketch may not change from process to process or release."""
+    """Replicas share a cache, so a sketch may not change between processes or releases."""
     hexed = hashlib.sha256(sketch_parts(clip(0)).astype("<u4").tobytes()).hexdigest()
     assert hexed[:16] == "731595ee11aaaaef"
 
@@ -128,7 +128,7 @@ def window(whole: Fingerprint, begin: int, end: int) -> Fingerprint:
 
 
 def joined(one: Fingerprint, other: Fingerprint) -> Fingerprint:
-    """One clip after the other."""
+    """One clip followed by the other."""
     return Fingerprint(
         np.concatenate([one.frames, other.frames + one.n_frames]),
         np.concatenate([one.pitches, other.pitches]),

@@ -1,4 +1,4 @@
-"""One recording through decoding, cascade and enrichment; how many at a time."""
+"""One recording through decoding, cascade and enrichment, and how many run at once."""
 
 import asyncio
 import threading
@@ -49,7 +49,7 @@ class Nothing:
 
 
 class Waiting:
-    """A service that knows every clip, once it is let."""
+    """A service that recognises every clip once it is released."""
 
     name, timeout_s, terms = "remote", 5.0, ProviderTerms("", "")
 
@@ -57,7 +57,7 @@ class Waiting:
         self._asked, self.release = asyncio.Semaphore(0), asyncio.Event()
 
     async def asked(self, times: int) -> None:
-        """Return when it was asked so often."""
+        """Wait until it has been asked this many times."""
         for _ in range(times):
             await self._asked.acquire()
 
@@ -71,7 +71,7 @@ class Waiting:
 
 
 class Decoder:
-    """Gives ten minutes of ramp and counts how many decode at once."""
+    """Returns a ramp of ten minutes and counts how many decode at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ async def test_clips_wait_for_services_without_keeping_others_from_being_decoded
         return TempoAndKey(100.0, 0, 1)
 
     identifier = ClipIdentifier(
-        Nothing(),  # type: ignore[arg-type]  # the rest is not asked for
+        Nothing(),  # type: ignore[arg-type]  # the rest is not used
         clip_of,
         IdentifyCache(Nothing(), lambda: ""),
         IdentifyCascade([remote], ["remote"]),
@@ -134,7 +134,7 @@ def test_the_middle_of_a_long_recording_is_measured() -> None:
 
 
 class Slow:
-    """A backend that answers when it is let."""
+    """A backend that answers when it is released."""
 
     def __init__(self) -> None:
         self.begun, self.release = asyncio.Event(), asyncio.Event()

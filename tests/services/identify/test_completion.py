@@ -1,4 +1,4 @@
-"""Ids that come in the background, from the services' stand-ins on loopback."""
+"""Ids that are added in the background, from stand-ins of the services on loopback."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A poll of a job that a failover took is told to come again, until it is brought back."""
+"""A poll of a job that a failover lost is asked to retry until the job is brought back."""
 
 import time
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""A claim ends once, its audio goes with the job and not with the claim, and a ledger that is away
-for a moment costs no work."""
+"""A claim ends once, its audio is deleted with the job and not with the claim, and a ledger that is
+unavailable for a moment costs no work."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ CLAIM = Claim(
 
 
 class FakeJobs:
-    """Answers `finish`, `fail` and `heartbeat` with what it was given, errors being raised."""
+    """Answers `finish`, `fail` and `heartbeat` with what it was given; errors are raised."""
 
     def __init__(self, **answers: list[Any]) -> None:
         self.answers = answers

@@ -1,4 +1,4 @@
-"""A process that asks for a few tracks of one account again and again, until it is killed."""
+"""A process that asks for a few tracks for one account again and again, until it is killed."""
 
 import asyncio
 import random
@@ -28,16 +28,16 @@ def track(number: int) -> str:
 
 
 def number_now() -> int:
-    """Return the track that all processes have come to; they ask for the last four at random."""
+    """Return the number of the current track; all processes pick from the four before it."""
     return int(time.time() * TRACKS_PER_S)
 
 
 class NotComputedError(Exception):
-    """What a request that is not answered raises."""
+    """Raised by a request that is not answered."""
 
 
 async def buy(charging: Charging, chance: random.Random, tracks: list[str]) -> None:
-    """Ask for tracks once; every third request is not answered."""
+    """Ask for tracks once; one request in three is not answered."""
     price = chance.choice(KINDS)
     async with held(charging, CALLER, PRICES.steps(price), tracks):
         await asyncio.sleep(chance.random() * 0.01)
@@ -46,7 +46,7 @@ async def buy(charging: Charging, chance: random.Random, tracks: list[str]) -> N
 
 
 async def main(url: str, seed: int) -> None:
-    """Ask with eight requests at a time, for as long as there is somebody to ask."""
+    """Ask with eight requests at a time, until the process is killed."""
     store, chance = connect(url, timeout_s=30), random.Random(seed)
     charging = Charging(Ledger(store, Tiers(load_table("tiers"))))
 

@@ -1,4 +1,4 @@
-"""Features in the cache under the checkpoints that made them."""
+"""Features are cached under the checkpoints that made them."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ OLD, NEW = models_name({"embedding": "a"}), models_name({"embedding": "b"})
 
 
 class Kept:
-    """`CachePort` that notes lifetimes."""
+    """A `CachePort` that records lifetimes."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], bytes] = {}
@@ -54,7 +54,7 @@ async def test_what_others_made_is_kept_under_theirs(kept: Kept) -> None:
     assert found is not None
     assert found.models == {"embedding": "b"}
     assert kept.ttl_s["analysis", swapped.shared_key("isrc:X")] == KEPT_S
-    # Whoever waits for the answer under the old name gets it; nobody later does.
+    # Requests that wait under the old name get the answer; later ones do not.
     assert await swapped.whole(asked) == found
     assert kept.ttl_s["analysis", asked] == kept.ttl_s["features", asked] == BRIEF_S
 

@@ -1,4 +1,4 @@
-"""An account pays for a track once, by whatever routes and however often at once it asks."""
+"""An account pays for a track once, whatever routes it uses and however often it asks at once."""
 
 import asyncio
 import random
@@ -49,7 +49,7 @@ def cost(answer: httpx.Response) -> int:
 
 
 async def leave(api: Application, who: str, credits: int) -> None:
-    """Spend all but so many credits of an owner, the grace included."""
+    """Spend an owner's credits, grace included, until ``credits`` are left."""
     account, ledger = f"owner-{who}", api.stores.ledger
     caller = await api.stores.accounts.authenticate(api.keys[who])
     assert caller is not None
@@ -58,7 +58,7 @@ async def leave(api: Application, who: str, credits: int) -> None:
     await ledger.commit(account, "spent")
 
 
-# What was paid for a track is not paid again
+# A track that was paid for is not charged again
 
 
 async def test_features_after_key_and_tempo_cost_nothing_more(api: Application) -> None:
@@ -133,7 +133,7 @@ async def test_slots_that_fail_are_given_back_alone(api: Application) -> None:
     assert (balance.remaining, balance.held) == (60_000, 0)
 
 
-# Whoever fails or dies between
+# Requests that fail or die in between
 
 
 async def test_one_that_gives_up_leaves_the_others_to_pay_once(api: Application) -> None:
@@ -220,7 +220,7 @@ async def test_an_unanswered_charge_follows_and_is_told(
     assert (await api.stores.ledger.balance(OWNER)).remaining == 498
 
 
-@pytest.mark.timeout(900)  # nine processes begin, on a machine that does other work
+@pytest.mark.timeout(900)  # nine processes start on a busy machine
 async def test_killed_processes_charge_each_track_once(
     api: Application, api_stores: StoreOptions
 ) -> None:

@@ -1,4 +1,4 @@
-"""Files that were heard, entered into a real library several at a time."""
+"""Analysed files, entered into a real library several at a time."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ def library(tmp_path: Path) -> Library:
 def taken(
     number: int, *, sound: int | None = None, title: str | None = None, audio: str | None = None
 ) -> Taken:
-    """A file of 30 s whose sound is that of the number, unless it is another's."""
+    """A file of 30 s whose sound depends on ``number``, or on ``sound`` if given."""
     vector = np.random.default_rng(number if sound is None else sound).standard_normal(768)
     features = replace(
         simulated_features(f"{number}"),
@@ -76,7 +76,7 @@ def test_the_same_audio_under_another_title_is_one_track(library: Library) -> No
 
 
 def test_a_copy_has_the_level_of_whichever_file_of_its_audio_has_one(library: Library) -> None:
-    """An older version of afa kept none."""
+    """An older version of afa stored no level."""
     plain, levelled, copy = (
         replace(taken(n, audio="same").file, content_sha256=f"{n}") for n in range(3)
     )

@@ -58,7 +58,7 @@ RATE = 44_100
 
 @dataclass
 class EarEngine:
-    """Really decodes; the embedding is the shape of the spectrum, the rest is simulated."""
+    """Really decodes; the embedding is the shape of the spectrum, all else is simulated."""
 
     n_at_once: int = 2
     heard: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ def grow(path: Path) -> None:
 
 
 def melody(seed: int, seconds: float = 16.0) -> np.ndarray:
-    """Notes at random, each of a decaying chord; the same seed gives the same."""
+    """Random notes, each a decaying chord; the same seed gives the same melody."""
     rng = np.random.default_rng(seed)
     t = np.arange(int(0.25 * RATE)) / RATE
     pitches = 2 ** (rng.integers(96, 144, (int(seconds / 0.25), 2)) / 12)
@@ -192,7 +192,7 @@ async def test_what_was_scanned_is_known_by_its_sound(setting: Setting, music: P
 
     second = setting.titled("Second").track_id
     assert named() == second
-    shutil.rmtree(setting.index)  # as a crash leaves it that comes before the index' turn
+    shutil.rmtree(setting.index)  # as after a crash before the index was written
     again = await setting.scan(Folder(music))
     assert again.counts == {Outcome.UNCHANGED: 2}
     assert named() == second
@@ -589,7 +589,7 @@ async def test_what_was_deleted_is_forgotten_when_told(setting: Setting, music: 
     first = setting.titled("First").track_id
     (music / "a.ogg").unlink()
     (music / "copy.mp3").unlink()
-    await setting.scan(Folder(music))  # marked, and forgotten all the same
+    await setting.scan(Folder(music))  # only marks them; they are forgotten below
     report = await setting.scan(Folder(music), forget=True)
     assert (report.counts[Outcome.FORGOTTEN], report.troubles) == (2, [])
     (left,) = setting.tracks()
@@ -637,7 +637,7 @@ async def test_beside_a_failure_only_what_was_missed_before_is_forgotten(
     first = setting.titled("First").track_id
     (music / "a.ogg").rename(music / "moved.ogg")
     content = (music / "moved.ogg").read_bytes()
-    (music / "moved.ogg").write_bytes(b"")  # as if it could not be read this once
+    (music / "moved.ogg").write_bytes(b"")  # as if it were unreadable this once
     assert (await setting.scan(Folder(music), forget=True)).counts[Outcome.MISSING] == 1
     (music / "moved.ogg").write_bytes(content)
     report = await setting.scan(Folder(music), forget=True)
@@ -760,7 +760,7 @@ async def test_an_mp3_and_a_flac_of_one_recording_are_one_track(
     assert report.counts == {Outcome.ADDED: 2, Outcome.JOINED: 1}
     (joined,) = [track for track in setting.tracks() if len(track.files) == 2]
     assert {Path(file.location).suffix for file in joined.files} == {".flac", ".mp3"}
-    assert len(measured) == 3  # of whole tracks alone, for the index
+    assert len(measured) == 3  # only whole tracks, for the index
 
 
 async def test_parts_of_one_piece_are_tracks_and_what_begins_later_is_a_copy(
@@ -847,13 +847,13 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """An S3 store that lets nobody in."""
+    """An S3 store that denies all access."""
 
     def do_GET(self) -> None:
         self.send_error(HTTPStatus.FORBIDDEN)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

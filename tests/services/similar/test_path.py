@@ -1,4 +1,4 @@
-"""Ways from one track to another: smooth, without repeats, no longer than the library allows."""
+"""Paths from one track to another: smooth, without repeats, no longer than the library allows."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +19,7 @@ def unit(values: np.ndarray) -> np.ndarray:
 
 
 def on_arc(part: float, title: str, tempo: float, key: int = 9) -> Neighbour:
-    """A track on a quarter circle, a little beside it."""
+    """A track close to a quarter circle."""
     angle = part * np.pi / 2
     vector = np.zeros(768)
     vector[:2] = np.cos(angle), np.sin(angle)

@@ -1,4 +1,4 @@
-"""One recording is one answer, however often the library has it."""
+"""One recording is one answer, however many copies the library has."""
 
 from dataclasses import replace
 
