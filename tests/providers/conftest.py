@@ -8,7 +8,7 @@ from tests.providers.stub_server import Stub, running_stub
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a server of the test itself may take its time."""
+    """Let a test's own server be slow on a busy machine."""
     monkeypatch.setattr("serve_app.providers.web.http_client.CONNECT_TIMEOUT_S", 30.0)
 
 

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 @contextmanager
 def serving(app: Starlette) -> Iterator[str]:
-    """Serve on a free port until the block ends; gives the address."""
+    """Serve on a free port until the block ends; yields the address."""
     config = uvicorn.Config(
         app, port=0, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1
     )

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that speaks the providers' shapes, errors and quirks."""
+"""A real HTTP server on loopback that imitates the providers' shapes, errors and quirks."""
 
 import asyncio
 import base64
@@ -31,11 +31,11 @@ Handler = Callable[[Request], Response]
 
 @dataclass
 class Stub:
-    """The server's memory and its faults.
+    """The server's record of requests, and its faults.
 
     Attributes:
-        faults: Provider to what it does instead of answering; see `FAULTS`.
-        fault_lasts: Provider to how many calls the fault lasts; for ever when absent.
+        faults: Maps a provider to what it does instead of answering; see `FAULTS`.
+        fault_lasts: Maps a provider to the number of calls its fault lasts; for ever when absent.
         twins_agree: Whether the shared number is the same recording on both platforms.
     """
 
@@ -51,7 +51,7 @@ class Stub:
         return [one for one in self.requests if one.url.path.startswith(f"/{provider}/")]
 
     def paths(self, provider: str) -> list[str]:
-        """The paths of those, below the provider's base."""
+        """The paths of these requests, below the provider's base."""
         return [one.url.path.removeprefix(f"/{provider}") for one in self.calls(provider)]
 
 

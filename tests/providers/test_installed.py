@@ -1,4 +1,4 @@
-"""Providers and recognisers that other packages bring by entry points."""
+"""Providers and recognisers that other packages provide as entry points."""
 
 import sys
 from pathlib import Path
@@ -70,7 +70,7 @@ ear = shop_for_afa:Ear
 
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that is installed beside afa."""
+    """A package that is installed next to afa."""
     (tmp_path / "shop_for_afa.py").write_text(MODULE)
     about = tmp_path / "shop_for_afa-1.0.dist-info"
     about.mkdir()

@@ -100,7 +100,7 @@ def test_the_bundled_audio_is_as_long_and_begins_where_the_catalog_says(demo: Ca
     mono = np.abs(np.concatenate(decoded, axis=1)).mean(axis=0)
     assert mono.size / 44_100 == pytest.approx(found.duration_s, abs=0.01)
     assert np.argmax(mono > 0.05) / 44_100 == pytest.approx(found.beats[0], abs=0.005)
-    # The kick on each beat outweighs what sounds half a beat later.
+    # The kick on each beat is louder than what sounds half a beat later.
     loudness = [mono[int(t * 44_100) :][:4410].mean() for t in found.beats]
     between = [mono[int((t + 30 / 124) * 44_100) :][:4410].mean() for t in found.beats]
     assert np.mean(loudness) > 1.5 * np.mean(between)
@@ -303,7 +303,7 @@ build.build_catalog([Path(sys.argv[1])], Path(sys.argv[2]), die)
 
 
 def rows_to_import(path: Path) -> list[TrackIdentity]:
-    """Write 100 rows, one in ten of which is rejected, and give the good ones."""
+    """Write 100 rows, one in ten of which is rejected, and return the good ones."""
     good = [TrackIdentity(deezer_id=f"{n}", title=f"Song {n}", artist="A") for n in range(1, 101)]
     rows = table_of(good).to_pylist()
     for row in rows[::10]:
@@ -355,12 +355,12 @@ def test_an_import_that_ended_between_its_note_and_its_commit_takes_no_row_twice
     report = build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog")
     assert report.n_before == 40
     assert imported(tmp_path / "catalog") == expected
-    (tmp_path / "in.parquet").touch()  # another state of it, for all that is known
+    (tmp_path / "in.parquet").touch()  # it may have changed, as far as one can tell
     assert build_catalog([tmp_path / "in.parquet"], tmp_path / "catalog").n_before == 0
 
 
 class SlowMerges:
-    """Merges that last until they are told to end, and then fail."""
+    """Merges that run until `may_end` is set, and then fail."""
 
     def __init__(self, fault: BaseException) -> None:
         self.may_end = threading.Event()
@@ -408,7 +408,7 @@ except OSError as error:
 
 
 def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
-    """The largest file size stands for the disk: a write beyond it fails as one on a full disk."""
+    """A limit on file size stands in for the disk: a write beyond it fails as on a full disk."""
     rows = [TrackIdentity(deezer_id=f"{n}", title=f"Song {n}", artist="A") for n in range(1, 5001)]
     write_parquet(rows, tmp_path / "in.parquet")
     arguments = [sys.executable, "-c", FULL_DISK, tmp_path / "in.parquet", tmp_path / "catalog"]

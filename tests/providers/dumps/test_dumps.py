@@ -315,7 +315,7 @@ def test_a_dump_of_nothing_is_refused(tmp_path: Path, body: bytes) -> None:
 def test_features_meet_whatever_the_order_and_the_case_of_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against a plain reckoning of the same rows, over many blocks and all sixteen divisions."""
+    """Compared with a plain calculation on the same rows, over many blocks and all 16 divisions."""
     monkeypatch.setattr(features, "BLOCK_BYTES", 4096)
     draw = random.Random(7)
     mbids = [str(UUID(int=draw.getrandbits(128))) for _ in range(300)]

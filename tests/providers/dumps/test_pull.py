@@ -71,7 +71,7 @@ def test_a_conversion_goes_on_after_the_last_whole_part(
     assert [int(part.stem) for part in pulling.parts()] == [2, 4, 5]
     assert pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent) == report
     assert first.stat().st_mtime_ns == done_at
-    dump.touch()  # another state of it, for all that is known
+    dump.touch()  # it may have changed, as far as one can tell
     assert pulling.run(Dump.MUSICBRAINZ, [str(dump)], silent) == report
     assert not first.exists()
 
@@ -109,7 +109,7 @@ def test_a_fetch_goes_on_where_it_ended(tmp_path: Path) -> None:
         first = fetch(f"{url}/a/dump.bin", room, silent)
         assert first.read_bytes() == whole
         partial = room / "dump.bin.partial"
-        for n_here in (100, len(whole)):  # as a kill leaves it, also just before the end
+        for n_here in (100, len(whole)):  # as after a kill, even just before the end
             first.rename(partial)
             partial.write_bytes(whole[:n_here])
             assert fetch(f"{url}/a/dump.bin", room, silent).read_bytes() == whole

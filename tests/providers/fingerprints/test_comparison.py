@@ -16,11 +16,11 @@ from serve_app.providers.fingerprints.segment import Segment
 
 NOTHING = np.zeros(0, np.float32)
 LENGTH = 241
-"""Sub-fingerprints of a track, half a minute; no multiple of three."""
+"""Sub-fingerprints of a half-minute track; not a multiple of three."""
 
 
 def changes_of(seed: int, n: int = LENGTH) -> NDArray[np.float32]:
-    """Random changes that last a little, as music's do."""
+    """Random changes that each last a little, as in music."""
     drawn = np.random.default_rng(seed).standard_normal((n + 3, N_BANDS)).astype(np.float32)
     return (drawn[3:] + 2 * drawn[2:-1] + 2 * drawn[1:-2] + drawn[:-3]) / np.float32(6)
 
@@ -31,7 +31,7 @@ def fingerprint(changes: NDArray[np.float32]) -> Fingerprint:
 
 
 def in_noise(clip: NDArray[np.float32], times: float = 2) -> NDArray[np.float32]:
-    """So many times as much noise."""
+    """Add ``times`` as much noise."""
     return clip + np.float32(times) * changes_of(99, len(clip))
 
 
@@ -67,7 +67,7 @@ def test_a_clip_in_noise_is_most_like_its_place(folder: Path, number: int) -> No
 
 
 def two_places(shift: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """A track and a clip: large changes fit at 100, and the many small ones so much further on."""
+    """A track and a clip: large changes fit at 100, and the many small ones ``shift`` later."""
     clip = changes_of(70, 40)
     is_large = np.arange(N_BANDS) % 8 == 0
     track = changes_of(71)
@@ -148,7 +148,7 @@ def test_what_is_removed_brings_the_track_before_it_no_nearer(
 
 
 def beating(seed: int, n: int = LENGTH) -> NDArray[np.float32]:
-    """All bands rise and fall together, twice a second, as of a drum."""
+    """All bands rise and fall together, twice a second, as with a drum."""
     beat = np.tile(np.array([2, -1, -1, 0], np.float32), n // 4 + 1)[:n]
     return 0.3 * beat[:, None] + changes_of(seed, n)
 
@@ -264,7 +264,7 @@ N_COARSE = 12 * 79
 
 
 def bounded_to(moments: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an index so large that so many moments of a clip are looked at."""
+    """Limit how many moments of a clip are compared, as a large index does."""
     monkeypatch.setattr(nearest, "MOST_COMPARED", N_COARSE * moments)
     monkeypatch.setattr(nearest, "N_PLACES", 20)
     monkeypatch.setattr(nearest, "distances", None)

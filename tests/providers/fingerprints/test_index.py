@@ -44,7 +44,7 @@ FRAMES_PER_S = 11_025 / 256
 
 
 def track(seed: int, seconds: float = 60.0) -> Fingerprint:
-    """Landmarks as music has them: 30 a second."""
+    """A track with as many landmarks as music has: 30 a second."""
     rng = np.random.default_rng(seed)
     n = int(seconds * 30)
     return Fingerprint(
@@ -78,14 +78,14 @@ def excerpt(
 
 
 def closer(dense: Fingerprint, of: Fingerprint, left: float = 1) -> CloserLook:
-    """A closer look with dense landmarks, whose evidence shows a share of those of ``of``."""
+    """A closer look with dense landmarks; its evidence shows a share of the landmarks of ``of``."""
     rng = np.random.default_rng(len(of))
     n_frames = max(dense.n_frames, 1)
     evidence = rng.integers(-30, 15, (N_BINS, n_frames)).astype(np.int8)
     bins = np.rint(np.exp2(of.pitches) * N_FFT / SAMPLE_RATE).astype(int) - LOWEST_BIN
     frames = np.clip(np.rint(of.frames), 0, n_frames - 1).astype(int)
     stays = rng.random(len(of)) < left
-    for bin_step, frame_step in np.ndindex(3, 3):  # as blurred as a window makes it
+    for bin_step, frame_step in np.ndindex(3, 3):  # blurred as by a window
         rows = bins[stays] + bin_step - 1
         columns = np.clip(frames[stays] + frame_step - 1, 0, n_frames - 1)
         evidence[rows, columns] = 40
@@ -95,7 +95,7 @@ def closer(dense: Fingerprint, of: Fingerprint, left: float = 1) -> CloserLook:
 def ask(
     index: FingerprintIndex, clip: Fingerprint, dense: Fingerprint | None = None
 ) -> list[IndexMatch]:
-    """Ask for a clip of which as much is heard as its landmarks tell."""
+    """Look up a clip whose evidence shows all of its own landmarks."""
     return index.query(clip, closer(dense or clip, clip))
 
 
@@ -155,13 +155,13 @@ def test_hidden_landmarks_speak_for_a_track_of_few_votes(
 def _confidence(
     index: FingerprintIndex, clip: Fingerprint, whole: Fingerprint, heard: float
 ) -> int:
-    """In track-3, where evidence shows a share of the landmarks of ``whole``."""
+    """Confidence in track-3 when evidence shows a share of the landmarks of ``whole``."""
     matches = index.query(clip, closer(clip, whole, heard))
     return next((m.confidence for m in matches if m.track_key == "track-3"), 0)
 
 
 def test_doubtful_votes_that_no_evidence_follows_are_not_believed(index: FingerprintIndex) -> None:
-    """As where another track shares a figure with the clip, and nothing else."""
+    """As when another track shares a figure with the clip, and nothing else."""
     worn = excerpt(TRACKS["track-3"], 20, kept=0.2)
     believed = ask(index, worn)[0]
     doubted = index.query(worn, closer(worn, excerpt(TRACKS["track-9"], 20)))[0]
@@ -187,7 +187,7 @@ def test_kept_landmarks_are_those_of_the_frames_around(index: FingerprintIndex) 
 
 
 def test_sure_votes_are_doubted_where_no_evidence_follows(index: FingerprintIndex) -> None:
-    """They are named no longer where they are sure by a hair, and still where they are many."""
+    """A match that is only just sure is then doubted; one with many votes is still believed."""
     stranger = excerpt(TRACKS["track-9"], 20)
     clips = (excerpt(TRACKS["track-3"], 20, kept=kept / 100) for kept in range(10, 100))
     shared = next(clip for clip in clips if _votes_confidence(index, clip) >= SURE)
@@ -280,7 +280,7 @@ def changing(seed: int, seconds: float = 60.0) -> tuple[Fingerprint, NDArray[np.
 
 
 def in_noise(changes: NDArray[np.float32], start: int = 200, length: int = 75) -> CloserLook:
-    """A clip whose landmarks are all lost, and whose changes are in three times as much noise."""
+    """A clip that has lost all its landmarks, with three times as much noise as changes."""
     clip = changes[start : start + length]
     noise = np.random.default_rng(start).standard_normal(clip.shape).astype(np.float32)
     lost = track(777, 10)
@@ -552,7 +552,7 @@ def test_an_open_index_takes_up_what_is_committed(tmp_path: Path) -> None:
     assert not index.refresh()
     with FingerprintIndexBuilder(tmp_path, most_segments=1) as builder:
         builder.build([("b", TRACKS["track-1"])])
-        assert ask(index, excerpt(TRACKS["track-0"], 5))[0].track_key == "a"  # files are gone
+        assert ask(index, excerpt(TRACKS["track-0"], 5))[0].track_key == "a"  # its files are gone
         assert index.refresh()
     assert ask(index, excerpt(TRACKS["track-1"], 5))[0].track_key == "b"
     assert not index.refresh()
@@ -599,7 +599,7 @@ def test_a_builder_that_dies_changes_nothing(tmp_path: Path) -> None:
         die()
     assert (tmp_path / "manifest.json").read_text() == before
     assert len(list(tmp_path.glob("segment-*"))) == 2
-    with FingerprintIndexBuilder(tmp_path) as builder:  # sweeps up
+    with FingerprintIndexBuilder(tmp_path) as builder:  # cleans up
         assert len(builder) == 1
     assert len(list(tmp_path.glob("segment-*"))) == 1
 

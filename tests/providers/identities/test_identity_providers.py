@@ -291,7 +291,7 @@ async def test_each_rate_limit_is_recognised_and_leaves_the_provider_alone(
 NONSENSE = ["down", "html", "cut_off", "wrong_shape", "list", "redirect"]
 
 
-# An object without the MBID is how ListenBrainz says that it knows none, so it has no wrong shape.
+# ListenBrainz reports an unknown id with an object that lacks the MBID, so no shape is wrong.
 @pytest.mark.parametrize(
     ("name", "fault"),
     [(n, m) for n in BY_ID for m in NONSENSE if (n, m) != ("listenbrainz", "wrong_shape")],

@@ -8,7 +8,7 @@ from tests.providers.recognisers.services import Service, made
 
 @pytest.fixture
 async def service(service_name: str, remote: IdentifyStub) -> AsyncIterator[Service]:
-    """The service that the module, or the parameter, names."""
+    """The service named by the module or by the parameter."""
     one = made(service_name, remote.url)
     yield one
     await one.client.close()

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that speaks as the identification and enrichment services do."""
+"""A real HTTP server on loopback that answers as the identification and enrichment services do."""
 
 import base64
 import hashlib
@@ -51,11 +51,11 @@ class Received:
 
 @dataclass
 class IdentifyStub:
-    """The server's memory and its answers.
+    """The server's record of requests, and its answers.
 
     Attributes:
-        answers: Service to the response it gives instead of its own.
-        delays: Service to the seconds it takes.
+        answers: Maps a service to the response it gives instead of its own.
+        delays: Maps a service to the seconds it takes.
         finds: Whether the services know the clip.
     """
 
@@ -280,7 +280,7 @@ def running_identify_stub() -> Iterator[IdentifyStub]:
 
 
 def wav(seconds: float = 12.0) -> bytes:
-    """Silence, as an excerpt is sent."""
+    """Silence, in the format in which excerpts are sent."""
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setparams((1, 2, 22_050, 0, "NONE", ""))

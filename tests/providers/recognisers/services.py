@@ -1,4 +1,4 @@
-"""The recognition services, made against the stub, and the clips they are asked for."""
+"""The recognition services, set up to call the stub, and the clips they are asked about."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What every recognition service must do alike, whatever its answers look like."""
+"""What every recognition service must do, whatever its answers look like."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -222,7 +222,7 @@ async def test_too_many_requests_is_an_error_once(remote: IdentifyStub, service:
 
 
 class Unlimited:
-    """Lets everybody through."""
+    """Lets every call through."""
 
     async def acquire(self, provider: str, limit: object, max_wait_s: float) -> bool:
         return True

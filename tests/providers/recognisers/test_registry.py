@@ -9,7 +9,7 @@ from tests.providers.recognisers.services import sign
 
 
 class Unsure:
-    """The own index's place in the list."""
+    """Stands in for our own index in the list."""
 
     name = "local"
 

@@ -1,4 +1,4 @@
-"""APEv2 tags and those of containers, as taggers write them and as nobody should."""
+"""APEv2 and container tags, as taggers write them and as nobody should."""
 
 import shutil
 import struct
@@ -84,7 +84,7 @@ def tag_with_ape(path: Path) -> Path:
 
 
 def in_container(path: Path, encoding: Encoding, labels: dict[str, str]) -> Path:
-    """Write audio as it is in a container with tags, those of the stream among them."""
+    """Write audio into a container with tags, one of them on the stream."""
     encoding.write(path, 2)
     bare = path.rename(path.with_suffix(".bare"))
     with av.open(str(bare)) as source, av.open(str(path), "w", format=encoding.container) as file:
@@ -100,7 +100,7 @@ def in_container(path: Path, encoding: Encoding, labels: dict[str, str]) -> Path
 
 @pytest.mark.parametrize("kind", ["wav", "aiff"])
 def test_id3_counts_before_other_chunks(kind: str, tmp_path: Path) -> None:
-    """Editors change ID3 alone, and players show it."""
+    """Editors change only ID3, and players show it."""
     codec = {"wav": "pcm_s16le", "aiff": "pcm_s16be"}[kind]
     labels = {"title": "Before", "artist": "The same", "comment": "Kept"}
     path = in_container(tmp_path / f"a.{kind}", Encoding(kind, kind, codec, "s16"), labels)
@@ -229,7 +229,7 @@ def tags_element(texts: dict[str, str], level: str = "", number: int = 0, track:
 
 
 def attachments(**pictures: bytes) -> bytes:
-    """Pictures by name, which ``_`` divides from the ending."""
+    """Pictures by name; the ``_`` before the extension stands for a dot."""
     return element(
         "1941a469",
         b"".join(
@@ -245,7 +245,7 @@ def attachments(**pictures: bytes) -> bytes:
 
 
 def with_tags(path: Path, tags: bytes, beside: bytes = b"") -> Path:
-    """Put other tags in the place of those that Matroska has, and more beside them."""
+    """Replace the tags of a Matroska file with ``tags``, followed by ``beside``."""
     in_container(path, CONTAINERS[1], {"comment": "x" * (len(tags + beside) + 2000)})
     data = path.read_bytes()
     begin = data.rindex(bytes.fromhex("1254c367"))
@@ -321,7 +321,7 @@ def test_millions_of_matroska_tags_cost_little(tmp_path: Path) -> None:
     path = with_tags(tmp_path / "a.mka", many + tags_element({"LONG": "x" * 8_000_000}))
     begun_s = time.thread_time()
     assert len(read_tags(path).fields) <= 100
-    assert time.thread_time() - begun_s < 10.0  # FFmpeg would take it a minute
+    assert time.thread_time() - begun_s < 10.0  # FFmpeg would take a minute
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_what_begins_in_a_matroska_element_and_ends_behind_it_is_not_read(
     size: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.mka"
-    info = bytes.fromhex("1549a966827ba9" + size)  # of two bytes, the id of a title
+    info = bytes.fromhex("1549a966827ba9" + size)  # it holds two bytes: the id of a title
     path.write_bytes(element("1a45dfa3", b"") + element("18538067", info + b"Not a title"))
     assert read_tags(path).fields == {}
 

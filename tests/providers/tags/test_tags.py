@@ -1,4 +1,4 @@
-"""Tags of files as taggers write them, and files that are not what they say."""
+"""Tags of files as taggers write them, and files that are not what they claim to be."""
 
 import re
 import time
@@ -296,7 +296,7 @@ def test_many_values_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
 
 
 def id3_frame(name: bytes, content: bytes) -> bytes:
-    """A tag of one frame, with nothing behind it."""
+    """A tag of one frame, followed only by the header of an MP3 frame."""
 
     def size(n: int) -> bytes:
         return bytes(n >> shift & 0x7F for shift in (21, 14, 7, 0))
@@ -311,7 +311,7 @@ def aiff_name(content: bytes) -> bytes:
 
 
 def ogg_comments(n: int) -> bytes:
-    """An Ogg file of comments alone, each of another name."""
+    """An Ogg file of nothing but comments, each with a different name."""
     texts = (f"{number:x}=b".encode() for number in range(n))
     comments = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
     packet = b"\x03vorbis" + bytes(4) + n.to_bytes(4, "little") + comments

@@ -26,7 +26,7 @@ Answer = Callable[[str, dict[str, str]], bytes]
 
 
 class Server:
-    """Answers every request with what ``answer`` gives for its path and headers; keeps a log."""
+    """Answers every request with what ``answer`` returns for its path and headers; keeps a log."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []

@@ -94,7 +94,7 @@ async def test_a_slow_answer_is_cut_and_not_repeated(stub: Stub) -> None:
         await lookup(client)
     assert slept == []
     async with asyncio.timeout(60):
-        while not stub.requests:  # noqa: ASYNC110  its thread may be slow to take it up
+        while not stub.requests:  # noqa: ASYNC110  its thread may be slow to start it
             await asyncio.sleep(0.01)
     assert len(stub.requests) == 1
     await client.close()
@@ -199,7 +199,7 @@ async def test_a_billed_call_is_sent_once(stub: Stub, client: ProviderClient) ->
 
 @pytest.fixture
 def limiter() -> LocalRateLimiter:
-    """One whose time stands still, and whose waits are noted."""
+    """A limiter whose clock stands still and whose waits are recorded."""
     slept.clear()
     return LocalRateLimiter(Clock(), no_sleep)
 
