@@ -1,4 +1,4 @@
-"""What every test of the store's scripts works with: small tiers, and a clock that it moves."""
+"""What tests of the store's scripts work with: small tiers, and a clock that they move."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ PAYER = AccountPayer(ACCOUNT, "basic")
 
 
 def small_tiers() -> Tiers:
-    """Tiers with numbers so small that tests run into every bound."""
+    """Tiers so small that tests reach every limit."""
     table = load_table("tiers")
     for name, monthly, lookups, grace, open_jobs in (
         ("free", 40, 3, 0, 5),
@@ -43,7 +43,7 @@ def small_tiers() -> Tiers:
 
 
 def rich_tiers() -> Tiers:
-    """Tiers whose money and backlog never run out."""
+    """Tiers whose credits and backlog never run out."""
     table = load_table("tiers")
     for row in table.values():
         row.update(monthly_credits=10**9, owner_jobs=10**6)
@@ -51,7 +51,7 @@ def rich_tiers() -> Tiers:
 
 
 def some_work(name: str = "song.wav") -> AnalysisJob:
-    """Return work that tells itself from other work by a name."""
+    """Return work that differs from other work by its name."""
     return AnalysisJob(FileSource(name), max_audio_s=60, max_bytes=1000)
 
 
@@ -62,7 +62,7 @@ def stamp_ms(*moment: int) -> int:
 
 @dataclass
 class Setting:
-    """An empty ledger role, and the classes on it."""
+    """An empty ledger role, and the classes that use it."""
 
     store: Store
     tiers: Tiers
@@ -108,7 +108,7 @@ async def open_setting(
     tiers: Tiers | None = None,
     policy: JobPolicy | None = None,
 ) -> AsyncIterator[Setting]:
-    """Empty the server, and give a setting on it."""
+    """Empty the server, and yield a setting on it."""
     store = connect(url, shards=SHARDS, clock=CLOCK, timeout_s=5, source=source)
     try:
         await store.command("FLUSHALL")

@@ -1,4 +1,4 @@
-"""Directed cases of what all replicas share towards providers: turns and billed calls."""
+"""Directed cases of what replicas share when they call providers: turns and billed calls."""
 
 import time
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ LIMIT = RateLimit(2, 60)
 
 
 class Refusing:
-    """A fallback that must not be asked."""
+    """A fallback that must not be used."""
 
     async def acquire(self, provider: str, limit: RateLimit, max_wait_s: float) -> bool:
         raise AssertionError

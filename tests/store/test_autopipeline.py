@@ -1,4 +1,4 @@
-"""Commands of one turn of the event loop share a trip, and still fail each for itself."""
+"""Commands of one turn of the event loop share a round trip, but fail one by one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""More calls at once than a role has connections wait for one, and are none of them refused."""
+"""If a role has more calls at once than connections, calls wait for one and none is refused."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""The same scripts on a real Redis Cluster of three nodes: all keys of a script lie in one slot."""
+"""The same scripts on a real Redis Cluster of three nodes: all keys of a script are in one slot."""
 
 import asyncio
 import random
@@ -46,14 +46,14 @@ pytestmark = pytest.mark.redis
 NODES = 3
 SLOTS = 16_384
 PORTS = range(12_000, 20_000)
-"""Below those that servers of `afa` and outgoing connections get, as are those 10,000 above."""
+"""Below the ports of `afa`'s servers and outgoing connections, as are those 10,000 higher."""
 
 STARTS = 10
 OWNERS = [f"owner{number}" for number in range(9)]
 
 
 def free_port() -> int:
-    """Find a port whose cluster-bus port (10,000 above) is free too; another may yet take it."""
+    """Find a port whose cluster-bus port (10,000 higher) is free too; another may still take it."""
     while True:
         candidate = random.SystemRandom().choice(PORTS)
         with socket.socket() as one, socket.socket() as two:
@@ -78,7 +78,7 @@ def wait_for(condition, limit_s: float = 120.0) -> None:  # type: ignore[no-unty
 
 
 def start_node(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a node on a port of its own."""
+    """Start a node on its own port."""
     for _ in range(STARTS):
         port = free_port()
         process = launch(folder / str(port), port)
@@ -101,7 +101,7 @@ def launch(home: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Return whether it is this process that answers, and not another that has taken its port."""
+    """Return whether this process answers, and not another that has taken its port."""
     with Redis(port=port) as node:
         wait_for(lambda: process.poll() is not None or node.ping())
         return process.poll() is None and node.info("server")["process_id"] == process.pid
@@ -194,10 +194,10 @@ async def test_money_jobs_and_keys_work_on_a_cluster(
     assert await hooks.deliver_due() == len(OWNERS)
     assert sorted(sent) == [f"https://example.org/{owner}" for owner in OWNERS]
     totals = {owner: (await ledger.balance(owner)).remaining for owner in OWNERS}
-    # Of 60 are spent 3 and 1, 100 are bought; a job that was completed took 10 more.
+    # Of 60, 3 and 1 are spent, and 100 are bought; a completed job took 10 more.
     assert set(totals.values()) == {156, 146}
     issued = await accounts.issue("owner0", "pro")
-    # A higher plan brings the difference at once: 200 a month instead of 60.
+    # A higher plan adds the difference at once: 200 a month instead of 60.
     assert (await ledger.balance("owner0")).remaining == totals["owner0"] + 140
     caller = await accounts.authenticate(issued.key)
     assert caller is not None

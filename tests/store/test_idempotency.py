@@ -1,4 +1,4 @@
-"""What a key that is held again needs where the client of Redis is at fault."""
+"""Holds on idempotency keys end even if the Redis client swallows a cancellation."""
 
 import asyncio
 from contextlib import suppress
@@ -15,7 +15,7 @@ from serve_app.store.idempotency import Idempotency
 async def test_no_key_is_held_for_ever_where_a_cancellation_is_swallowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As asyncio.wait_for does, which the client uses, before Python 3.12."""
+    """As asyncio.wait_for, which the client uses, does before Python 3.12."""
     asked = asyncio.Event()
 
     async def swallowing(*_: Any) -> None:

@@ -15,7 +15,7 @@ PLACES = (Place("catalog", "current"), Place("fingerprints", "manifest.json"))
 
 
 def write(folder: Path, version: str, text: str) -> None:
-    """Import a catalog, and index something."""
+    """Write a catalog and an index, as imports do."""
     (folder / "catalog" / "versions" / version).mkdir(parents=True)
     (folder / "catalog" / "versions" / version / "index").write_text(text)
     link = folder / "catalog" / "fresh"
@@ -52,7 +52,7 @@ def test_a_node_follows_what_is_published(sides: tuple[Path, Mirror, Path, Mirro
     second = publisher.publish()
     assert node.fetch() == second != first
     assert read(there) == ("two", "two")
-    assert (there / "catalog" / "versions" / "1" / "index").exists()  # somebody may still read it
+    assert (there / "catalog" / "versions" / "1" / "index").exists()  # a reader may still use it
     node.fetch()
     assert not (there / "catalog" / "versions" / "1" / "index").exists()
     assert read(there) == ("two", "two")
@@ -128,7 +128,7 @@ def test_a_node_has_the_checkpoints_that_are_published_and_keeps_its_own(tmp_pat
         *("two/compiled-h200.bin", "two/config.json", "two/model.safetensors"),
         "own/model.safetensors",
     }
-    (there / "one" / "model.safetensors").write_text("WEIGHTS")  # as long, and not the same
+    (there / "one" / "model.safetensors").write_text("WEIGHTS")  # same length, different content
     (here / "cards.yaml").write_text("two: {role: tags}")
     checkpoint_mirror(url, here).publish()
     node.fetch()

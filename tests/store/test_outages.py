@@ -1,4 +1,4 @@
-"""Redis away, slow, or back again: what charges says so within a second, the cache never minds."""
+"""Redis is down, slow or back: charging fails within a second, the cache never fails."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.redis
 
 T = TypeVar("T")
 ANSWER_S = 3.0
-"""A second is allowed; a busy machine takes its own time."""
+"""A second is allowed; a busy machine takes longer."""
 BACK_S = 30.0
 
 
@@ -64,7 +64,7 @@ async def refusal_s(call) -> float:  # type: ignore[no-untyped-def]
 
 
 async def served(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until there is an answer: to a busy machine a store may seem away once more."""
+    """Ask until there is an answer: on a busy machine a store may seem down once more."""
     while True:
         try:
             return await ask()
@@ -117,7 +117,7 @@ async def test_stopped_ledger_refuses_in_time(victim: Victim, store: Store) -> N
     finally:
         os.kill(victim.server.pid, signal.SIGCONT)
     assert await back_after_s(ledger) < BACK_S
-    # Holds that were made unseen are found under their ids and can be given back.
+    # Holds that were made but not answered are found under their ids and can be given back.
     for number in range(5):
         await served(partial(ledger.reserve, PAYER, f"s{number}", 1))
         await served(partial(ledger.void, ACCOUNT, f"s{number}"))
@@ -163,7 +163,7 @@ async def test_vanished_cache_does_no_harm(victim: Victim, store: Store) -> None
         assert is_mine
     assert await limits.acquire_slot("bob", "identify", 1, "r1")
     await limits.release_slot("bob", "identify", "r1")
-    # A third of the rate stays: three replicas share it.
+    # A third of the rate remains: three replicas share it.
     answers = [(await limits.check("bob", "compute", tier)).allowed for _ in range(12)]
     assert answers == [True] * 10 + [False] * 2
     refused = await limits.check("bob", "compute", tier)
@@ -222,7 +222,7 @@ async def test_a_process_that_was_held_up_does_not_take_its_ledger_for_away(
     answer = asyncio.ensure_future(store.command("ECHO", "here"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    time.sleep(0.5)  # noqa: ASYNC251  the loop is what is held up
+    time.sleep(0.5)  # noqa: ASYNC251  it is the loop that is blocked
     assert await answer == b"here"
     await store.close()
 
@@ -230,7 +230,7 @@ async def test_a_process_that_was_held_up_does_not_take_its_ledger_for_away(
 async def test_waiting_for_a_processor_does_not_count_against_the_ledger(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a machine so busy that the thread runs half of the time."""
+    """As on a machine so busy that the thread runs half the time."""
     store = connect(victim.url, timeout_s=0.2)
     await served(partial(store.command, "PING"))
     monkeypatch.setattr(in_time, "waited_s", lambda: time.monotonic() / 2)
@@ -254,7 +254,7 @@ def test_each_thread_knows_how_long_it_waited_for_a_processor() -> None:
         away_s, waited = busy_s()
         return waited == pytest.approx(away_s, abs=0.05)
 
-    # A host that takes the processor away from this machine does so without its knowledge.
+    # If a host takes the processor away from this machine, the machine does not notice.
     with ThreadPoolExecutor(1) as other:
         assert any(agrees() for _ in range(10))
         assert any(other.submit(agrees).result() for _ in range(10))

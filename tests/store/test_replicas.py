@@ -51,7 +51,7 @@ def pair() -> Iterator[tuple[LocalRedis, LocalRedis]]:
 
 
 async def acknowledged(ledger: Ledger, payment_id: str, credits: int) -> int:
-    """Top up, as often as it takes a busy replica to have it in time; give the packs then."""
+    """Top up until a busy replica acknowledges in time; return the packs."""
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(ServiceUnavailableError):
@@ -69,7 +69,7 @@ async def test_payments_wait_for_a_replica(pair: tuple[LocalRedis, LocalRedis]) 
         assert redis.exists(store.keys.payment(ACCOUNT, "pay:1"))
     os.kill(second.pid, signal.SIGSTOP)
     try:
-        # Also the second call, which finds the payment booked, does not acknowledge it.
+        # The second call, which finds the payment booked, does not acknowledge it either.
         for _ in range(2):
             with pytest.raises(ServiceUnavailableError, match="replica"):
                 await ledger.topup(ACCOUNT, "pay:2", 20)

@@ -1,4 +1,4 @@
-"""Roles on one server share what they know of it."""
+"""Roles on one server share what they know about it."""
 
 import pytest
 

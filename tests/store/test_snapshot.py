@@ -1,4 +1,4 @@
-"""What a Redis says that gives no snapshot."""
+"""Errors for a Redis that gives no snapshot."""
 
 from pathlib import Path
 

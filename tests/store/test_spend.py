@@ -1,4 +1,4 @@
-"""Shared turns and billed calls, and what happens while Redis is away."""
+"""Shared turns and billed calls, and what happens while Redis is unavailable."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -65,7 +65,7 @@ async def rate_limit_allows_its_burst_and_then_its_rate(s: Setting) -> None:
 
 
 async def rate_limit_rounds_against_the_caller(s: Setting) -> None:
-    """Seven a minute is one in 8,571.4 ms."""
+    """Seven a minute is one every 8,571.4 ms."""
 
     async def ask(cost: int) -> list[int]:
         return list(await s.store.run("gcra", ["rl:x"], [7, 60_000, 7, cost]))
@@ -142,7 +142,7 @@ async def idempotency_keys_replay_their_answer(s: Setting) -> None:
     assert await table.begin("ann", "k", "other") == Fresh()
     key = s.store.keys.idempotency("bob", "k")
     assert 10_000 < await s.store.command("PTTL", key) <= 15_000
-    # Another request that had the key before, and lapsed, does not answer for this one.
+    # An earlier request that had the key, and expired, does not answer for this one.
     await table.finish("bob", "k", "other", 200, {}, b"")
     await table.abandon("bob", "k", "other")
     assert await table.begin("bob", "k", "print") == InFlight()
@@ -154,7 +154,7 @@ async def idempotency_keys_replay_their_answer(s: Setting) -> None:
     await table.begin("bob", "again", "print")
     await table.abandon("bob", "again", "print")
     assert await table.begin("bob", "again", "print") == Fresh()
-    # One that lapsed is not brought back by its late answer.
+    # A late answer does not bring back an expired key.
     await table.finish("bob", "lapsed", "print", 200, {}, b"")
     assert await table.begin("bob", "lapsed", "print") == Fresh()
 
@@ -173,7 +173,7 @@ async def a_key_is_held_while_its_request_runs(s: Setting) -> None:
             await table.finish("bob", "k", "print", 200, {}, b"")
             await asyncio.sleep(0.1)
         assert await s.store.command("PTTL", key) > DAY_MS - 10_000
-        # It lapsed, and another request has it.
+        # It expired, and another request has it.
         await table.begin("bob", "other", "another print")
         async with table.held("bob", "other", "print"):
             await s.store.command("PEXPIRE", s.store.keys.idempotency("bob", "other"), 9_000)
@@ -256,14 +256,14 @@ async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
         assert await accounts.authenticate(issued.key) is not None
         assert await accounts.authenticate(other.key) is not None
     await here.revoke(issued.key_id)
-    async with asyncio.timeout(20):  # without the message it would be thirty
+    async with asyncio.timeout(20):  # without the message it would take thirty
         while await there.authenticate(issued.key) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert await here.authenticate(issued.key) is None
     assert await there.authenticate(other.key) is not None
     assert [info.state for info in await here.list("bob")] == ["revoked"]
     await here.set_tier("ann", "free")
-    async with asyncio.timeout(20):  # without the message it would be thirty
+    async with asyncio.timeout(20):  # without the message it would take thirty
         while True:
             caller = await there.authenticate(other.key)
             assert caller is not None
@@ -276,7 +276,7 @@ async def revoked_keys_die_everywhere_within_a_second(s: Setting) -> None:
 
 async def keys_are_made_with_the_services_pepper_alone(s: Setting) -> None:
     service, stranger = (Accounts(s.store, pepper, s.tiers) for pepper in ("pepper", "other"))
-    issued = await stranger.issue("ann")  # nobody knows yet which the service has
+    issued = await stranger.issue("ann")  # nobody knows yet which pepper the service has
     for ours, theirs in ((service, stranger), (stranger, service)):
         await ours.note_pepper()
         with TestCase().assertNoLogs("serve_app.store.accounts"):
@@ -440,7 +440,7 @@ async def addresses_that_hang_keep_no_other_waiting(s: Setting) -> None:
             await ended_job(s, f"{account}-{n}", account)
     limit_s, webhooks.SEND_LIMIT_S = webhooks.SEND_LIMIT_S, 4.0
     try:
-        async with asyncio.timeout(20):  # one after the other takes 24
+        async with asyncio.timeout(20):  # one after the other would take 24
             assert await hooks.deliver_due() == 6
     finally:
         webhooks.SEND_LIMIT_S = limit_s
