@@ -39,7 +39,7 @@ async def archived(kept: Archive) -> list[JournalEntry]:
 
 
 async def copy_of(s: Setting) -> dict[bytes, tuple[int, bytes]]:
-    """Read everything: what a replica has that then stops receiving."""
+    """Read everything, as a replica has it that stops receiving now."""
     keys = await s.store.command("KEYS", "*")
     return {
         key: (
@@ -51,7 +51,7 @@ async def copy_of(s: Setting) -> dict[bytes, tuple[int, bytes]]:
 
 
 async def fail_over(s: Setting, copy: dict[bytes, tuple[int, bytes]]) -> None:
-    """Go on with what the replica had; time does not go back."""
+    """Continue with what the replica had; time does not go back."""
     await s.store.command("FLUSHALL")
     for key, (ttl_ms, dump) in copy.items():
         await s.store.command("RESTORE", key.decode(), ttl_ms, dump)
@@ -208,7 +208,7 @@ async def many_ended_holds_are_forgotten_once(s: Setting) -> None:
 
 
 async def sums_of_any_size_are_folded_and_taken_back(s: Setting) -> None:
-    """Before there was a bound an amount could stop the export for good."""
+    """Before there was a bound, a large amount could stop the export for good."""
     with archive() as kept:
         exporter = Exporter(s.store, kept)
         with mock.patch.object(ledger, "MOST_CREDITS", 10**30):

@@ -75,7 +75,7 @@ async def grace_ends_exactly_after_a_day(s: Setting) -> None:
     with pytest.raises(InsufficientCreditsError):
         await s.ledger.reserve(PAYER, "c", 1)
     assert buckets(await s.ledger.reserve(PAYER, "d", 0)) == (0, 0, 2)
-    # Debt less than whole does not open it again, debt repaid does, from a new first moment on.
+    # Repaying part of the debt does not reopen it; repaying all does, and time starts anew.
     assert buckets(await s.ledger.topup(ACCOUNT, "pay:1", 1)) == (0, 0, 1)
     with pytest.raises(InsufficientCreditsError):
         await s.ledger.reserve(PAYER, "e", 1)
@@ -274,7 +274,7 @@ async def hits_are_free_inside_the_allowance(s: Setting) -> None:
 
 
 async def free_hits_count_once(s: Setting) -> None:
-    """Sent again, or twice at once, or when the allowance is used up; for some minutes."""
+    """Even if sent again, twice at once, or beyond the allowance; for some minutes."""
     hit = partial(s.ledger.count_hit, ACCOUNT, "basic")
     for charge in (
         await hit(3, "free"),
@@ -421,7 +421,7 @@ async def higher_tier_brings_the_difference_once(s: Setting) -> None:
     assert (await s.ledger.balance(ACCOUNT, "pro")).remaining == 140
     assert (await s.ledger.balance(ACCOUNT, "basic")).granted == 200
     await s.at(stamp_ms(2026, 12, 1))
-    # No tier is told here: the last one counts.
+    # No tier is given here: the last one counts.
     assert (await s.ledger.void(ACCOUNT, "a")).remaining == 120
     await s.audit()
 
@@ -465,7 +465,7 @@ async def operations_of_one_call_see_each_other(s: Setting) -> None:
     assert [n for n, g in enumerate(given) if isinstance(g, Exception)] == [2, 4, 7, 8]
     balance = await ledger.balance(ACCOUNT)
     assert (buckets(balance), balance.held, balance.lookups_used) == ((7, 5, 0), 26, 7)
-    # Every answer of a call tells the account as it is after the whole of it.
+    # Every answer of a call shows the account as it is after the whole call.
     assert given[0] == given[11] == balance
     assert given[12] is False
     assert given[13] == given[14] == Charge(2, balance)

@@ -18,7 +18,7 @@ class ModelHold:
 
 @dataclass
 class ModelAccount:
-    """One account; every method gives the word that the script should answer."""
+    """One account; every method returns the word that the script should answer."""
 
     monthly: int
     floor: int

@@ -44,7 +44,7 @@ SWAPS = (
     ("math.ceil", "math.floor"),
     ("if not ", "if "),
 )
-# Mutants that no test can tell from the original, and why.
+# Mutants that no test can distinguish from the original, and why.
 EQUIVALENT = {
     "credit:24: <=": "no caller passes 0 credits",
     "lib/jobs:30: >=": "a final cost equal to the hold is the hold",
@@ -85,14 +85,14 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """File, line and what was put in: what ``EQUIVALENT`` is keyed by."""
+        """File, line and what was put in: the key in ``EQUIVALENT``."""
         return f"{self.file}:{self.line}: {self.change.strip()}"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.before.strip()}  =>  {self.after.strip()}"
 
     def source(self, name: str) -> str:
-        """Return a file's text, with the change if it is the one."""
+        """Return a file's text, with the change if it is the changed file."""
         text = lua_source(name)
         if name != self.file:
             return text
@@ -126,7 +126,7 @@ async def run_case(case: Case, url: str, mutant: Mutant) -> None:
 
 
 async def killer_of(mutant: Mutant, url: str, cases: tuple[Case, ...]) -> str | None:
-    """Name the first case that fails, or does not end, on a mutant; None if it survives."""
+    """Return the name of the first case that fails or hangs on a mutant; None if it survives."""
     for case in cases:
         task = asyncio.create_task(run_case(case, url, mutant))
         await asyncio.wait([task], timeout=CASE_LIMIT_S)
@@ -172,7 +172,7 @@ def relevant_cases(file: str) -> tuple[Case, ...]:
 
 
 async def survivors(url: str, wanted: Iterable[Mutant]) -> list[Mutant]:
-    """Run mutants, print their fates, and give those that live without being equivalent."""
+    """Run mutants, print their fates, and return those that survive without being equivalent."""
     alive = []
     for mutant in wanted:
         killer = await killer_of(mutant, url, relevant_cases(mutant.file))
@@ -185,7 +185,7 @@ async def survivors(url: str, wanted: Iterable[Mutant]) -> list[Mutant]:
 
 
 async def main(wanted: list[str]) -> int:
-    """Run all mutants of the files; give the number of survivors."""
+    """Run all mutants of the files; return the number of survivors."""
     with tempfile.TemporaryDirectory(prefix="afa-") as folder:
         server = embedded_redis.start(Path(folder), extra=("--appendonly", "no"))
         try:

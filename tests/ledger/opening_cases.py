@@ -1,4 +1,4 @@
-"""Directed cases of an archive that is begun anew; run like the others."""
+"""Directed cases of beginning an archive again; run like the others."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ TOPUP = TopupSettings(20, 100, 500, 1_200)
 
 
 def after(place: object, name: str, then: Callable[[], Awaitable[object]]) -> Any:
-    """Have something happen after the first call of a coroutine function."""
+    """Have ``then`` run after the first call of a coroutine function."""
     real, calls = getattr(place, name), iter([1])
 
     async def both(*args: Any) -> Any:
@@ -44,7 +44,7 @@ def folder(kept: Archive) -> Path:
 
 
 def n_aside(kept: Archive) -> int:
-    """Count the calls that were kept beside."""
+    """Count the calls that were set aside."""
     return sum(path.read_text().count("\n") for path in folder(kept).rglob("before_*.json"))
 
 
@@ -54,7 +54,7 @@ async def n_in_streams(s: Setting) -> int:
 
 
 async def an_archive_that_is_lost_is_begun_anew(s: Setting) -> None:
-    """Of accounts in every state, ids with colons, after a failover that was reconciled."""
+    """With accounts in every state, ids with colons, after a failover that was reconciled."""
     names = ["a", "a:b", "a:b:c", "test~a", "x:a:y", "r:p"]
     with archive() as lost, archive() as kept:
         exporter = Exporter(s.store, lost)
@@ -90,7 +90,7 @@ async def an_archive_that_is_lost_is_begun_anew(s: Setting) -> None:
         with pytest.raises(OpeningRefusedError, match="in this archive already"):
             await begin_archive(s.store, kept)
         await comes_back(s, kept)
-        # Payments and ended holds are known, open ones end, and it goes on.
+        # Payments and ended holds are known, open holds can end, and exports go on.
         packs = (await s.ledger.balance("a:b", "basic")).packs
         assert (await s.ledger.topup("a:b", "b:c:a:b", 30)).packs == packs
         held = (await s.ledger.commit("a", "deep", 44)).held
@@ -100,7 +100,7 @@ async def an_archive_that_is_lost_is_begun_anew(s: Setting) -> None:
 
 
 async def what_a_failover_loses_after_a_beginning_comes_back(s: Setting) -> None:
-    """Also where 0.1 had packed the account."""
+    """Even if version 0.1 had packed the account."""
     with archive() as lost, archive() as kept:
         await s.ledger.topup(ACCOUNT, "pay:1", 500)
         await s.ledger.reserve(PAYER, "a", 5)
@@ -120,7 +120,7 @@ async def what_a_failover_loses_after_a_beginning_comes_back(s: Setting) -> None
 
 
 async def a_beginning_that_broke_off_is_gone_on_with(s: Setting) -> None:
-    """After a segment, within a trim, before the head; what was done meanwhile is in it."""
+    """After a segment, within a trim, or before the head; calls made meanwhile are in it."""
     real = Journal.trim
 
     async def trim(self: Journal, tag: str, until: str) -> None:
@@ -173,7 +173,7 @@ async def the_service_runs_while_an_archive_is_begun(s: Setting) -> None:
 
 
 async def a_clock_that_was_ahead_does_not_stop_a_new_archive(s: Setting) -> None:
-    """What was reconciled has later ids than all that the ledger writes now."""
+    """Reconciled calls have later ids than all that the ledger writes now."""
     stream, ahead = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "j"), "9999999999999-0"
     with archive() as lost, archive() as kept:
         await s.ledger.topup(ACCOUNT, "pay:1", 500)
@@ -193,7 +193,7 @@ async def a_clock_that_was_ahead_does_not_stop_a_new_archive(s: Setting) -> None
 
 
 async def what_another_exporter_has_taken_is_noticed(s: Setting) -> None:
-    """Before the opening, behind it, and of a shard that needed none."""
+    """Before the opening, after it, and of a shard that needed none."""
     with archive() as lost, archive() as kept:
         await s.ledger.topup(ACCOUNT, "pay:1", 500)
         keeper = Exporter(s.store, lost)
@@ -270,7 +270,7 @@ async def the_keeper_goes_on_as_soon_as_it_can(s: Setting) -> None:
 
 
 async def a_place_with_an_archive_is_left_alone(s: Setting) -> None:
-    """Also one of single calls without a head, as copies have none, or of another beginning."""
+    """Even one of single calls without a head, as in copies, or one from another beginning."""
     with archive() as kept, archive() as other, archive() as begun:
         await s.ledger.topup(ACCOUNT, "pay:1", 7)
         await Exporter(s.store, other).export()

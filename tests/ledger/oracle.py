@@ -1,9 +1,9 @@
-"""Credits by the specification alone: the standard library, and nothing of the product.
+"""Credits by the specification alone, in the standard library and without the product's code.
 
-Billing model 1: monthly credits refresh at the start of each UTC month. 3: cache look-ups have a
-monthly allowance of their own. 5: packs never expire; automatic top-up has a monthly cap. 6: grace
+Billing model 1: monthly credits refresh at the start of each UTC month. 3: cache look-ups have
+their own monthly allowance. 5: packs never expire; automatic top-up has a monthly cap. 6: grace
 of up to 24 hours below zero. 7: what fails is given back. What the specification leaves open is as
-the README says: spending takes grant, packs, then grace; what comes in repays debt first; a higher
+in the README: spending takes grant, packs, then grace; what comes in repays debt first; a higher
 plan counts at once, a lower one from the next month; three declined charges end automatic top-up.
 """
 
@@ -37,7 +37,7 @@ class Hold:
 
 @dataclass
 class Autobuy:
-    """Automatic top-up; ``due`` is the pack and the price of a charge that is on its way."""
+    """Automatic top-up; ``due`` is the pack and the price of a charge in progress."""
 
     below: int
     pack: int
@@ -52,7 +52,7 @@ class Autobuy:
 
 @dataclass
 class Customer:
-    """One account; operations answer what the customer is told."""
+    """One account; operations return what the customer sees."""
 
     terms: Terms
     grant: int = 0
@@ -67,7 +67,7 @@ class Customer:
     autobuy: Autobuy | None = None
 
     def do(self, now: int, kind: str, *words: Any) -> Any:
-        """Carry an operation out, and tell the answer."""
+        """Carry out an operation and return the answer."""
         return getattr(self, f"do_{kind}")(now, *words)
 
     @property
@@ -75,7 +75,7 @@ class Customer:
         return sum(hold.cost for hold in self.holds.values() if hold.state == "held")
 
     def begin(self, now: int) -> None:
-        """See to the month: what is left of the last one's grant ends, and a new one comes."""
+        """Begin a new month if it is time: the rest of the old grant expires, a new one comes."""
         moment = datetime.fromtimestamp(now / 1000, UTC)
         month = moment.year * 100 + moment.month
         if month != self.month:
@@ -123,7 +123,7 @@ class Customer:
             auto.spent += auto.price
 
     def turn(self, auto: Autobuy) -> None:
-        """Begin to count a new month's charges, with the one that is on its way."""
+        """Begin to count a new month's charges, including the one in progress."""
         if auto.month != self.month:
             auto.month, auto.spent = self.month, auto.due[1] if auto.due else 0
 
@@ -144,7 +144,7 @@ class Customer:
         return self.end(now, hold_id, "voided", 0)
 
     def end(self, now: int, hold_id: str, state: str, final: int) -> str:
-        """End a hold once; what was not used goes back, last taken first."""
+        """End a hold once; what was not used is given back, last taken first."""
         hold = self.holds.get(hold_id)
         if hold is None:
             return "CLOSED:missing"
@@ -159,7 +159,7 @@ class Customer:
         return "OK"
 
     def reap(self, now: int) -> None:
-        """Give back what was held too long, what was due first first."""
+        """Give back what was held too long, earliest deadline first."""
         for hold_id, hold in sorted(
             self.holds.items(), key=lambda pair: (pair[1].deadline, pair[0])
         ):
@@ -167,7 +167,7 @@ class Customer:
                 self.end(now, hold_id, "reaped", 0)
 
     def do_hit(self, now: int, hit_id: str, hits: int) -> list[int] | str:
-        """Count look-ups; the answer is what they cost, and how many this month has seen."""
+        """Count look-ups; return what they cost, and how many there were this month."""
         self.begin(now)
         if hit_id not in self.seen:
             free = max(0, min(hits, self.terms.lookups - self.lookups))
@@ -217,7 +217,7 @@ class Customer:
         return "OK"
 
     def do_paid(self, now: int) -> str:
-        """The provider took the money of the charge that is on its way."""
+        """The provider has taken the money for the charge in progress."""
         auto = self.autobuy
         if auto is None or auto.due is None:
             return "NONE"
@@ -229,7 +229,7 @@ class Customer:
         return "OK"
 
     def do_declined(self, now: int) -> str:
-        """The provider refused it."""
+        """The provider has refused the charge."""
         auto = self.autobuy
         if auto is None or auto.due is None:
             return "NONE"

@@ -24,7 +24,7 @@ def accounts(s: Setting) -> Accounts:
 
 
 async def months_begin_with_the_plan_of_then(s: Setting) -> None:
-    """Whatever script is the month's first, also one whose caller still knows the old tier."""
+    """Whichever script is the month's first, even one whose caller still knows the old tier."""
     plans = accounts(s)
     for number in range(6):
         await s.at(stamp_ms(2027, 1 + number, 28))
@@ -74,7 +74,7 @@ async def plans_are_told_once_and_to_test_keys_too(s: Setting) -> None:
 
 
 async def a_plan_without_a_grant_is_told_too(s: Setting) -> None:
-    """An account that was never told and one whose plan grants 0 differ."""
+    """An account that never got a plan and one whose plan grants 0 differ."""
     keys, table = s.store.keys, load_table("tiers")
     table["free"].update(monthly_credits=0)
     await Accounts(s.store, "pepper", Tiers(table)).set_tier(ACCOUNT, "free")
@@ -128,7 +128,7 @@ async def months_wait_for_the_other_clock_to_the_millisecond(s: Setting) -> None
     assert (await s.ledger.balance(ACCOUNT, "basic")).period == "2026-11"
     await confirm_clock(s.store, DECEMBER - LEAD_MS)
     assert (await s.ledger.balance(ACCOUNT, "basic")).period == "2026-12"
-    # With time to spare the server's clock decides.
+    # If the latest allowed time is far ahead, the server's clock decides.
     await confirm_clock(s.store, DECEMBER + 400 * DAY_MS)
     assert (await s.ledger.balance(ACCOUNT, "basic")).period == "2026-12"
 

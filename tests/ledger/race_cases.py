@@ -94,7 +94,7 @@ async def overtaken(s: Setting, slow: Exporter, quick: Exporter, kept: Archive, 
 
 
 async def what_a_dead_exporter_had_begun_is_written_by_the_next(s: Setting) -> None:
-    """It died before it wrote anything; more has come since, which is the next segment's."""
+    """It died before it wrote anything; calls made since then belong to the next segment."""
     with archive() as kept:
         await s.ledger.reserve(PAYER, "a", 1)
 

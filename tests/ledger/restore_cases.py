@@ -88,7 +88,7 @@ async def whole_ledger_comes_back_from_its_archive(s: Setting) -> None:
         assert (done.accounts, done.open_holds) == (3, 2)
         assert await ledger_state(s.store) == before
         await s.audit()
-        # It goes on where it was: the month, the hold, the payment, the intent.
+        # It continues where it was: the month, the hold, the payment, the intent.
         assert await Reconciler(s.store, kept).reconcile() == []
         assert (await s.topups.open_intents())[0].intent_id == intent.intent_id
         assert (await s.ledger.topup("carl", "pay:1", 70)).packs == 67
@@ -105,7 +105,7 @@ async def open_intents_keep_their_order(s: Setting) -> None:
     with archive() as kept:
         exporter = Exporter(s.store, kept)
         await exporter.export()
-        for name in (ACCOUNT, "carl"):  # of one shard
+        for name in (ACCOUNT, "carl"):  # in one shard
             await s.topups.enable(name, TopupSettings(20, 100, 500, 1_200))
         await exporter.export()
         copy = await copy_of(s)
@@ -156,7 +156,7 @@ async def jobs_of_a_restored_ledger_are_given_back(s: Setting) -> None:
 
 
 async def accounts_that_rested_come_back_exactly(s: Setting) -> None:
-    """Over a change of the month too, and with the top-up that was booked."""
+    """Even over a change of month, and with the top-up that was booked."""
     with archive() as kept:
         exporter = Exporter(s.store, kept)
         await s.topups.enable(ACCOUNT, TopupSettings(20, 100, 500, 1_200))
@@ -216,7 +216,7 @@ async def what_went_on_is_added_to(s: Setting) -> None:
         await s.ledger.reserve(PAYER, "d", 5)
         await exporter.export()
         await fail_over(s, copy)
-        # The new primary is told some of it again, something else, and the opposite.
+        # The new primary gets some of it again, something else, and the opposite.
         await s.ledger.commit(ACCOUNT, "a", 4)
         await s.ledger.void(ACCOUNT, "b")
         await s.ledger.topup(ACCOUNT, "pay:1", 7)
@@ -279,7 +279,7 @@ async def pages_that_a_replica_still_has_are_archived_once(s: Setting) -> None:
 
 
 async def last_month_is_not_paid_from_this_ones_grant(s: Setting) -> None:
-    """Found by failing over with the month's change in what was lost."""
+    """Found by a failover in which the change of month was lost."""
     with archive() as kept:
         exporter = Exporter(s.store, kept)
         await s.ledger.topup(ACCOUNT, "pay:0", 5)
@@ -427,7 +427,7 @@ async def a_debt_keeps_its_time_or_gets_one(s: Setting) -> None:
 
 
 async def comes_back(s: Setting, kept: Archive) -> None:
-    """What was brought back is in the archive as it is in the ledger."""
+    """Check that the archive restores exactly what is in the ledger."""
     await s.audit()
     await Exporter(s.store, kept).export()
     assert (await verify(kept)).problems == []
@@ -487,7 +487,7 @@ async def every_change_of_a_topup_comes_back(s: Setting) -> None:
         opened = await s.store.command("DUMP", key)
         await s.topups.succeed(paid)
         await comes_back(s, kept)
-        # A failover takes back that the intent was closed, and not that it was paid.
+        # A failover undoes the closing of the intent, but not its payment.
         await s.store.command("RESTORE", key, 0, opened, "REPLACE")
         await s.store.command("ZADD", s.store.keys.funding(ACCOUNT)[1], 1, ACCOUNT)
         await s.topups.mark_sent(paid)
@@ -693,7 +693,7 @@ async def another_archive_is_not_begun(s: Setting) -> None:
 
 
 async def what_follows_a_restore_has_later_ids(s: Setting) -> None:
-    """The clock of the machine that the archive is of was ahead."""
+    """The clock of the machine that wrote the archive was ahead."""
     stream, ahead = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "j"), "9999999999999-0"
     await s.store.command("XADD", stream, ahead, "e", "")
     await s.store.command("XDEL", stream, ahead)

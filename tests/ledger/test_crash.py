@@ -1,4 +1,4 @@
-"""Kills and power cuts: nothing acknowledged is lost, nothing happens twice; and tests can tell."""
+"""Kills and power cuts: nothing acknowledged is lost, nothing happens twice; and tests notice."""
 
 import shutil
 import tempfile
@@ -49,7 +49,7 @@ def test_kills_and_power_cuts_lose_and_double_nothing(folder: Path) -> None:
 
 @needs_compiler
 def test_everysec_loses_at_a_power_cut(folder: Path) -> None:
-    """Were this to pass with ``everysec``, the test above would prove nothing."""
+    """If ``everysec`` lost nothing here, the test above would prove nothing."""
     result = Epoch(folder, 8_000, ["power"] * 3, fsync="everysec", shim=build_shim(folder)).run()
     assert result.bytes_cut > 0
     assert result.lost

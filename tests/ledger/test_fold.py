@@ -1,4 +1,4 @@
-"""What an archive comes to, where an id is used again."""
+"""What an archive adds up to if an id is used again."""
 
 import pytest
 
@@ -19,7 +19,7 @@ HELD = pack_hold(HoldState("held", 10, 0, 10, 0, 0, 0, "print"))
 
 @pytest.mark.parametrize("after_ms", [1, KEPT_MS, KEPT_MS + 1])
 def test_a_hold_that_begins_under_an_id_that_had_ended_stays_open(after_ms: int) -> None:
-    """Forgotten before, or by a failover that never knew the first."""
+    """The first hold was forgotten, or lost in a failover."""
     fold, at_ms = Fold(), 1000 + after_ms
     fold.add(Call("1000-0", [], {}, {MEMBER: ENDED}))
     fold.add(Call(f"{at_ms}-0", [], {}, {MEMBER: HELD}, {MEMBER: at_ms + 5}))
@@ -49,7 +49,7 @@ def test_what_is_held_is_compared_with_the_open_holds() -> None:
 
 
 def test_a_backup_takes_every_segment_of_which_the_ledger_knows_a_call() -> None:
-    """A trim that was under way has marked a call within one."""
+    """An unfinished trim has marked a call within a segment."""
     first, second, third = (
         Segment("c000", number, f"{number}0-0", f"{number}5-0") for number in (1, 2, 3)
     )

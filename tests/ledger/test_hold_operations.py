@@ -1,4 +1,4 @@
-"""Operations that wait share the next call, and still each has its own answer, error and time."""
+"""Operations that wait share the next call, but each has its own answer, error and time."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ async def test_callers_that_go_are_not_sent_and_spoil_nobody(
     goes.cancel()
     await turn()
     calls.gate.set()
-    # What was on its way may have been carried out; what had not left was not.
+    # A call in progress may have been carried out; what was not yet sent was not.
     assert (await second).held == 2
     assert (await waits).held == 3
     assert calls == [["first", "second"], ["waits"]]
@@ -149,7 +149,7 @@ async def test_waiting_behind_a_stuck_call_takes_no_longer(tmp_path: Path) -> No
             behind = asyncio.create_task(refused_after_s("behind"))
             return max(await stuck, await behind)
 
-        # What is slow because other work has the processor is fast another time.
+        # A call that is slow only because the processor is busy is fast another time.
         taken_s = []
         while len(taken_s) < 5 and min(taken_s, default=2.0) >= 1.1:
             taken_s.append(await longest_s())

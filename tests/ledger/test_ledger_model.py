@@ -31,7 +31,7 @@ pytestmark = pytest.mark.redis
 
 
 async def word_of(call: Awaitable[object]) -> str:
-    """Name what a call did in the model's words."""
+    """Return the model's word for what a call did."""
     try:
         await call
     except InsufficientCreditsError:

@@ -1,4 +1,4 @@
-"""A failover at random, and what went on before it was noticed: no credit is lost or made."""
+"""Failovers at random, and calls made before they are noticed: no credit is lost or made."""
 
 import random
 
@@ -27,7 +27,7 @@ class Customers:
         self.begun: list[tuple[str, str]] = []
 
     async def use(self, times: int) -> None:
-        """Do that many operations, an instant apart."""
+        """Do ``times`` operations, an instant apart."""
         for _ in range(times):
             await self.s.after(1)
             try:
@@ -93,7 +93,7 @@ async def _is_plausible(s: Setting, name: str) -> None:
 
 
 async def _is_exact(s: Setting, name: str) -> None:
-    """Sum up what the ledger remembers beside the balance."""
+    """Check that the ledger's payments and holds add up to the balance."""
     if await s.store.command("GET", s.store.keys.balance(name)) is None:
         return
     balance, held = await s.ledger.balance(name), 0

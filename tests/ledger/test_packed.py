@@ -1,4 +1,4 @@
-"""What scripts and Python pack has one layout: the Lua texts name the same fields in one order."""
+"""Scripts and Python pack in one layout: the Lua files name the same fields in the same order."""
 
 import re
 import struct
@@ -9,7 +9,7 @@ from serve_app.ledger.journal import DELTAS
 from serve_app.ledger.packed import ACCOUNT, AccountState, unpack_account, unpack_hold
 from serve_app.store.lua import lua_source
 
-# Lua's struct writes the count behind a letter, Python's before it.
+# Lua's struct writes the count after a letter, Python's before it.
 LUA_TYPES = {"c1": "c", "d": "d", "s": "s", "H": "H", "B": "B"}
 
 

@@ -1,4 +1,4 @@
-"""Three months of 200 accounts, kills, two failovers: the archive alone makes them again."""
+"""Three months of 200 accounts, kills, two failovers: the archive alone restores them."""
 
 import random
 
@@ -23,7 +23,7 @@ FAILOVERS = {(2026, 12): False, (2027, 1): True}
 
 
 class Town:
-    """Accounts that are used at random, beside an oracle that is told the same."""
+    """Accounts that are used at random, and an oracle that gets the same operations."""
 
     def __init__(self, s: Setting, seed: int) -> None:
         self.s, self.random, self.number = s, random.Random(seed), 0
@@ -70,13 +70,13 @@ class Town:
                 assert model.end(now, hold, "voided") == "OK"
 
     async def some(self, n: int, names: list[str] = NAMES) -> None:
-        """Do many, an instant apart."""
+        """Do ``n`` operations, an instant apart."""
         for _ in range(n):
             await self.s.after(1)
             await self.one(self.random.choice(names))
 
     async def compare(self) -> None:
-        """The oracle says the same of every account."""
+        """Check that the oracle agrees on every account."""
         for name, model in self.oracle.items():
             balance = await self.s.ledger.balance(name, "basic")
             model.roll(self.s.now_ms)
@@ -139,7 +139,7 @@ async def test_the_archive_alone_makes_the_ledger_again(
 async def exporter_dies(
     s: Setting, exporter: Exporter, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kill an export between writing and trimming, and let more come in."""
+    """Kill an export between writing and trimming, and let more calls come in."""
     await town.some(50)
     run = s.store.run
 

@@ -66,7 +66,7 @@ async def test_two_exporters_that_are_killed_write_one_chain(
 
 
 class LateList(Archive):
-    """An archive that is listed only when somebody else has exported."""
+    """An archive that is listed only after another exporter has exported."""
 
     other: Exporter
 
@@ -92,7 +92,7 @@ async def test_what_another_exporter_drops_meanwhile_is_not_lost(
 async def _segments_grow(
     folder: Path, by: int, exporters: Sequence[subprocess.Popen[bytes]]
 ) -> None:
-    """Wait until two that take turns have written more."""
+    """Wait until two exporters have written ``by`` more segments."""
     before = _n_segments(folder)
     while _n_segments(folder) < before + by:
         assert [exporter.poll() for exporter in exporters] == [None, None]

@@ -133,7 +133,7 @@ async def open_intent_counts_in_the_next_month_too(s: Setting) -> None:
     for number in range(6):
         await spend_down(s, f"b{number}", 5)
         await worker.run_once()
-    # 500 of November, charged in December, and one more: 1,500 would be above the cap.
+    # 500 from November, charged in December, and 500 more: 1,500 would be above the cap.
     assert sum(provider.charged.values()) == 1_000
     await s.audit()
 
@@ -237,7 +237,7 @@ async def closed_intents_stay_closed(s: Setting) -> None:
 
 
 async def a_payment_that_was_booked_closes_its_intent(s: Setting) -> None:
-    """A failover may take back that an intent was closed, and the count of intents."""
+    """A failover may undo the closing of an intent, and the count of intents."""
     key = s.store.keys.topup(ACCOUNT)
     await s.topups.enable(ACCOUNT, SETTINGS)
     await spend_down(s, "a", 5)
@@ -246,7 +246,7 @@ async def a_payment_that_was_booked_closes_its_intent(s: Setting) -> None:
     await s.topups.succeed(first)
     await s.store.command("RESTORE", key, 0, before, "REPLACE")
     await s.store.command("ZADD", s.store.keys.funding(ACCOUNT)[1], 1, ACCOUNT)
-    # While it is open no other one is, whatever else is paid.
+    # While it is open, no other intent is, whatever else is paid.
     await s.ledger.topup(ACCOUNT, "by-hand", 1)
     await s.ledger.topup(ACCOUNT, "by-hand", 1)
     assert await s.topups.open_intents() == [first]

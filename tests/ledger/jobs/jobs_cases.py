@@ -62,7 +62,7 @@ async def dead_letters(s: Setting) -> list[str]:
 
 
 async def n_waiting(s: Setting) -> int:
-    """Count the jobs in line, over all lanes."""
+    """Count the queued jobs over all lanes."""
     return sum(map(int, await s.store.command("HVALS", lane_key("depth"))))
 
 
@@ -316,7 +316,7 @@ async def an_address_is_fetched_before_it_is_analysed(s: Setting) -> None:
         await s.jobs.submit(replace(new_job(job_id), work=work))
     assert await s.jobs.claim("w1") is None
     held = [await s.jobs.claim("f1", stage="fetch") for _ in range(3)]
-    assert held[2] is None  # two of one owner at once
+    assert held[2] is None  # at most two of one owner at once
     first = held[0]
     assert first is not None
     await s.after(5_000)
@@ -464,7 +464,7 @@ async def retryable_errors_back_off(s: Setting) -> None:
 
 
 async def pause_half_a_second(s: Setting, lane_delay_ms: int) -> None:
-    """Fail a job, which then waits by its record for .5 s, and in its lane as long as is said."""
+    """Fail a job, which then waits .5 s by its record and ``lane_delay_ms`` in its lane."""
     await s.jobs.submit(new_job("j1"))
     await s.jobs.fail(await claim(s), "internal_error", "again", retryable=True)
     key = s.store.keys.job(ACCOUNT, "j1")
@@ -643,7 +643,7 @@ async def a_retry_that_lost_its_place_is_found_soon(s: Setting) -> None:
     held, leave = await claim(s), s.jobs._leave
 
     async def die(claim: Claim) -> None:
-        await s.jobs.recover()  # which finds it claimed, and so puts it in no line
+        await s.jobs.recover()  # which finds it claimed, so does not queue it
         await leave(claim)
         raise ConnectionError
 
@@ -699,12 +699,12 @@ async def owners_take_turns(s: Setting) -> None:
     for number in range(4):
         await s.jobs.submit(new_job(f"a{number}", "zoe"))
     assert [(await claim(s)).job_id for _ in range(2)] == ["a0", "a1"]
-    # Who comes later is served next, then both in turn, each in the order of submission.
+    # A later owner is served next, then both in turn, each in the order of submission.
     for number in range(3):
         await s.jobs.submit(new_job(f"b{number}", "bert"))
     order = [(await claim(s)).job_id for _ in range(5)]
     assert order == ["b0", "a2", "b1", "a3", "b2"]
-    # Having been served just now, bert does not come before zoe by coming back.
+    # Having just been served, bert does not get ahead of zoe by coming back.
     await s.jobs.submit(new_job("b3", "bert"))
     await s.jobs.submit(new_job("a4", "zoe"))
     assert [(await claim(s)).job_id for _ in range(2)] == ["a4", "b3"]
@@ -748,7 +748,7 @@ async def rate_counts_all_that_run(s: Setting) -> None:
     assert await jobs_per_s(s) == 2.0
     await s.after(2_000)
     await s.jobs.finish(first[1], b"")
-    # Moving means, a tenth each time: 2.2 s of service, 3.9 at once.
+    # Moving averages with a weight of a tenth: 2.2 s of service, 3.9 at once.
     assert (await Lanes(s.store, s.tiers).load("basic", ACCOUNT)).mean_service_s == 2.2
     assert round(await jobs_per_s(s) * 2.2, 3) == 3.9
 
@@ -882,7 +882,7 @@ async def ends_are_announced_to_webhooks(s: Setting) -> None:
     await s.after(-3_600_000)  # no message waits for a clock that was set back
     assert await hooks.deliver_due() == 2
     assert await hooks.deliver_due() == 0
-    bodies = [json.loads(body) for _, _, body in sent]  # sent side by side, in any order
+    bodies = [json.loads(body) for _, _, body in sent]  # sent concurrently, in any order
     assert {(b["type"], b["data"]["job_id"]) for b in bodies} == {
         ("job.complete", "j1"),
         ("job.failed", "j2"),
@@ -938,13 +938,13 @@ async def debt_and_month_follow_a_job(s: Setting) -> None:
         else:
             await s.jobs.fail(held, "internal_error", "x")
     balance = await s.ledger.balance(ACCOUNT)
-    # Repaid debt that comes back is kept as packs: what was paid must never expire.
+    # Repaid debt that comes back is kept as packs: what was paid for must never expire.
     assert (buckets(balance), balance.held) == ((9, 23, 0), 0)
     await s.audit()
 
 
 async def a_job_tells_what_its_hold_says(s: Setting) -> None:
-    """A failover may take back that a job has ended, reconciling brings back that it was paid."""
+    """A failover may lose the end of a job; reconciling brings back that it was paid."""
     for number, (end, used, left) in enumerate(
         ((10, 10, 50), (4, 4, 46), (None, 0, 46), ("lost", 0, 46))
     ):

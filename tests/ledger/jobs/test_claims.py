@@ -1,4 +1,4 @@
-"""A claim whose caller goes away is given back at once, not when its lease ends."""
+"""A claim whose caller has gone is given back at once, not when its lease ends."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ async def test_cancelled_claims_lose_no_job(live_store: Store) -> None:
     attempts = []
     for n_turns in range(FARTHEST):
         if n_turns > FAR and len(set(attempts)) > 1:
-            break  # where the server is slow to answer, it takes more turns
+            break  # if the server is slow to answer, it takes more turns
         job_id = f"j{n_turns}"
         await jobs.submit(NewJob(job_id, ACCOUNT, "pro", "test", some_work(), 1))
         goes = asyncio.create_task(jobs.claim("goes", wait_s=5))

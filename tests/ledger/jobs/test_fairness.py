@@ -1,4 +1,4 @@
-"""One owner's backlog does not stand in the way of others, and owners share alike."""
+"""One owner's backlog does not hold up others, and owners get equal shares."""
 
 import asyncio
 from collections import Counter
@@ -59,7 +59,7 @@ async def test_backlog_of_one_owner_does_not_delay_another(jobs: Jobs) -> None:
     await submit_many(jobs, "minnow", 1)
     n_before = len(started)
     await asyncio.gather(*workers)
-    # Each worker may have asked for its next job before the minnow's was in.
+    # Each worker may have asked for its next job before the minnow's was submitted.
     assert started.index("minnow-0") <= n_before + WORKERS
     assert n_before >= WORKERS
 

@@ -1,4 +1,4 @@
-"""Job states as plain types, and what is to be done as JSON."""
+"""Job states as plain types, and the work of jobs as JSON."""
 
 import json
 
