@@ -1,4 +1,4 @@
-"""Tracks for the tests of the library, and what a second process does to one."""
+"""Tracks for tests of the library, and what a second process does to a library."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ def adding(one: LibraryTrack, heard: Heard | None = None) -> Edit:
 
 
 def heard(seed: str, *, model: str | None = None) -> Heard:
-    """What an analysis may have given; the same seed gives the same."""
+    """A possible result of an analysis; the same seed gives the same result."""
     features = simulated_features(seed)
     if model is not None:
         features = replace(features, models=features.models | {"embedding": model})
@@ -37,7 +37,7 @@ def heard(seed: str, *, model: str | None = None) -> Heard:
 
 
 def scatter(data_dir: Path) -> None:
-    """Write tracks one by one, each a part of its own, until whoever keeps a library joins them."""
+    """Write tracks one by one, each a separate part until the keeper of the library joins them."""
     library = Library((data_dir / "library").as_uri(), data_dir / "library-view")
     for n in range(SMALL_FRAGMENTS):
         library.write([adding(track(f"{n}"))])
@@ -45,7 +45,7 @@ def scatter(data_dir: Path) -> None:
 
 
 def is_scattered(data_dir: Path) -> bool:
-    """Whether the tracks still lie in as many parts."""
+    """Whether the tracks are still in as many parts."""
     place = LibraryPlace.parse((data_dir / "library").as_uri())
     return len(Dataset(place, "tracks", SCHEMA).latest().get_fragments()) >= SMALL_FRAGMENTS
 

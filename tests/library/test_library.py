@@ -1,4 +1,4 @@
-"""The library: what is written is there, for whom it is, after crashes and beside other writers."""
+"""The library: what is written is there for its owners, after crashes and with other writers."""
 
 import asyncio
 import gc
@@ -47,7 +47,7 @@ Opened = Callable[..., Library]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Opened]:
-    """Opens libraries, by default the test's own, and closes them."""
+    """A function that opens libraries, by default the test's own; they are closed afterwards."""
     libraries: list[Library] = []
 
     def open_library(url: str = "", view: str = "view") -> Library:
@@ -211,7 +211,7 @@ def test_a_sorted_listing_is_whole_whatever_its_pages(opened: Opened, sort: Sort
     seen = [one for one in tracks if one.owner in owners]
     by_id = sorted(seen, key=lambda one: one.track_id, reverse=sort.startswith("-"))
     having = [one for one in by_id if value(one) is not None]
-    having.sort(key=value, reverse=sort.startswith("-"))  # type: ignore[arg-type]  # all alike
+    having.sort(key=value, reverse=sort.startswith("-"))  # type: ignore[arg-type]  # all the same
     expected = [*having, *(one for one in by_id if value(one) is None)]
     for size in (1, 5, 24, 50):
         found: list[str] = []
@@ -397,7 +397,7 @@ async def test_changes_of_one_moment_are_one_commit(opened: Opened) -> None:
 
 
 async def test_what_several_enter_at_once_is_one_track(opened: Opened) -> None:
-    libraries = [opened(), opened(view="view")]  # of two processes of one machine
+    libraries = [opened(), opened(view="view")]  # as in two processes of one machine
     writers = [LibraryWriter(library) for library in libraries]
 
     def entry(n: int) -> Entry:
@@ -543,7 +543,7 @@ def test_what_was_acknowledged_outlives_kill_9(opened: Opened, tmp_path: Path) -
 
 
 def write_one_at_a_time(server: ThreadedMotoServer) -> None:
-    """Have it look whether an object is there and write it in one step, as S3 does."""
+    """Make it check for an object and write it in one step, as S3 does."""
     assert server._server is not None
     answer, turn = server._server.app, Lock()
 

@@ -1,4 +1,4 @@
-"""The nearest tracks: as exact comparison finds them, with filters and without, indexed or not."""
+"""The nearest tracks are those of an exact comparison, with or without filters and an index."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -38,7 +38,7 @@ def one_of(number: int) -> LibraryTrack:
 
 
 class Shelf:
-    """A library of tracks whose vectors lie as those of music do, and their exact comparison."""
+    """A library of tracks with vectors spread like those of music, and their exact comparison."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -97,7 +97,7 @@ QUERIES = {
 def test_the_nearest_that_meet_a_query_are_found(
     shelf: Shelf, name: str, circle: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A small circle has too few for most queries, so that the index looks among the others."""
+    """A small circle has too few for most queries, so the index looks among the others."""
     monkeypatch.setattr(nearest, "CIRCLE", circle)
     monkeypatch.setattr(nearest, "MAX_COMPARED", circle // 4)
     query, meets = QUERIES[name]
@@ -185,7 +185,7 @@ def test_a_search_sees_what_was_written_changed_and_removed(tmp_path: Path) -> N
 
 
 def plan(view: View, read: Callable[[], object]) -> str:
-    """Tell how SQLite answers the one statement of a read."""
+    """Return SQLite's plan for the one statement of a read."""
     statements: list[str] = []
     connection = view._connection()
     connection.set_trace_callback(statements.append)
@@ -197,16 +197,16 @@ def plan(view: View, read: Callable[[], object]) -> str:
 
 
 def test_a_filter_walks_no_index_for_each_track_near(shelf: Shelf) -> None:
-    """Of a million tracks such a plan took minutes."""
+    """With a million tracks such a plan took minutes."""
     view: View = shelf.library._view
     query = TrackQuery(tempo_min=100, tempo_max=110, tags=["rare"])
     told = plan(view, lambda: view.meeting([1, 2, 3], query, OWNERS, 9))
     assert "SEARCH track USING INTEGER PRIMARY KEY (rowid=?)" in told
-    assert "(term=? AND n=?)" in told or "(n=? AND term=?)" in told  # of newer SQLite
+    assert "(term=? AND n=?)" in told or "(n=? AND term=?)" in told  # in newer SQLite
 
 
 def test_a_filter_goes_by_an_index_of_all_that_is_asked_for(shelf: Shelf) -> None:
-    """Those that sort know one value each; for the others the rows would be read."""
+    """Sort indexes hold one value each; for the other filters the rows would be read."""
     view: View = shelf.library._view
     years = TrackQuery(tempo_min=100, tempo_max=110, year_min=1970, year_max=1974)
     assert "track_by_tempo (owner=? AND tempo>" in plan(view, lambda: view.matching(years, OWNERS))
@@ -223,7 +223,7 @@ def test_a_filter_goes_by_an_index_of_all_that_is_asked_for(shelf: Shelf) -> Non
 @pytest.mark.parametrize("sort", get_args(Sort))
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_page_sorts_no_more_than_some_pages(shelf: Shelf, sort: Sort, is_first: bool) -> None:
-    """Sorting a million tracks took seconds, for every page."""
+    """Sorting a million tracks took seconds for every page."""
     view: View = shelf.library._view
     values = {"name": "the cure song 1", "tempo": 61.0, "key": 16}
     last = Position(one_of(1).track_id, values.get(sort.strip("-")))
@@ -234,7 +234,7 @@ def test_a_page_sorts_no_more_than_some_pages(shelf: Shelf, sort: Sort, is_first
     index = {"added": "track_owner"}.get(sort.strip("-"), f"track_sorted_by_{sort.strip('-')}")
     assert len(reads) >= len(OWNERS)
     assert all(f"{index} (owner=?" in step for step in reads), told
-    assert told.count("TEMP B-TREE") == 2, told  # what all parts have given, twice
+    assert told.count("TEMP B-TREE") == 2, told  # sorts what all parts gave, twice
 
 
 def test_a_listing_goes_on_after_a_track_that_is_gone(tmp_path: Path) -> None:
