@@ -1,4 +1,4 @@
-"""Values of metrics reach whoever shows them, with few values of a label."""
+"""Values of metrics reach the function that shows them, with few values per label."""
 
 from serve_app.domain.telemetry.facts import about
 from serve_app.domain.telemetry.metrics import METRICS, MOST_VALUES, Metric, count_charged

@@ -50,7 +50,7 @@ def redacting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class OwnWay(logging.Formatter):
-    """Takes what it likes of a record, as formatters of JSON do."""
+    """Takes what it likes from a record, as JSON formatters do."""
 
     def format(self, record: logging.LogRecord) -> str:
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
@@ -61,7 +61,7 @@ class OwnWay(logging.Formatter):
 @pytest.mark.usefixtures("redacting")
 def test_no_way_into_a_log_shows_a_secret(kind: type[logging.Formatter]) -> None:
     page = io.StringIO()
-    logger = logging.Logger("test-redaction")  # noqa: LOG001  of this test alone
+    logger = logging.Logger("test-redaction")  # noqa: LOG001  for this test only
     handler = logging.StreamHandler(page)
     handler.setFormatter(kind("%(levelname)s %(message)s"))
     logger.addHandler(handler)
