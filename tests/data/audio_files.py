@@ -125,7 +125,7 @@ def write_dff(path: Path, samples: np.ndarray) -> Path:
 
 
 def _one_bit(samples: np.ndarray) -> np.ndarray:
-    """Modulate to bits ``[C, T · 64]``, half as loud, by a sigma-delta modulator of first order."""
+    """Modulate to bits ``[C, T · 64]``, half as loud, by a first-order sigma-delta modulator."""
     at = np.arange(samples.shape[1] * DSD_RATE // RATE) * (RATE / DSD_RATE)
     fine = np.stack([np.interp(at, np.arange(len(row)), row) for row in samples])
     return np.diff(np.floor(np.cumsum(0.5 + 0.25 * fine, axis=1)), axis=1, prepend=0).astype(bool)
@@ -180,7 +180,7 @@ def write_wav(path: Path, samples: np.ndarray, rate: int = RATE) -> Path:
 
 
 def silent_wav(n_bytes: int) -> bytes:
-    """Make an even number of bytes of WAV, 44 of them the header."""
+    """Make a WAV of an even number of bytes, 44 of them the header."""
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setparams((1, 2, RATE, 0, "NONE", ""))
@@ -203,7 +203,7 @@ def silent_flac(path: Path, duration_s: float, rate: int = 8000) -> Path:
 
 
 def float_wav(path: Path, samples: np.ndarray, rate: int = RATE, dtype: str = "<f4") -> Path:
-    """Write mono floats ``[T]`` as they are, whatever they are."""
+    """Write mono floats ``[T]`` unchanged, whatever their values."""
     with np.errstate(over="ignore"):
         data = samples.astype(dtype).tobytes()
     width = np.dtype(dtype).itemsize

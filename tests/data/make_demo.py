@@ -2,7 +2,7 @@
 
 From the repository root ``python tests/data/make_demo.py`` writes ``serve_app/data/demo.mp3``.
 The piece is 16 bars of 4/4 at 124 BPM in A minor (harmonic minor on the dominant, so that it cannot
-be taken for C major), first downbeat at 0.25 s. It is composed and synthesised here: no samples.
+be mistaken for C major), first downbeat at 0.25 s. It is composed and synthesised here: no samples.
 """
 
 from pathlib import Path

@@ -14,7 +14,7 @@ WINDOW = 127 * 160 + 400
 
 
 def write_ast(folder: Path, seed: int) -> None:
-    """Write an AST of AudioSet's output and width, but of one layer and 1.3 s windows."""
+    """Write an AST with AudioSet's outputs and width, but one layer and 1.3 s windows."""
     torch.manual_seed(seed)
     config = ASTConfig(
         hidden_size=768,

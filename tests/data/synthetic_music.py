@@ -11,7 +11,7 @@ CADENCES = {"major": ((0, 4), (5, 4), (7, 4), (0, 4)), "minor": ((0, 3), (5, 3),
 
 @dataclass(frozen=True)
 class Piece:
-    """Audio ``[2, T]`` at 44.1 kHz and its truth."""
+    """Audio ``[2, T]`` at 44.1 kHz and its ground truth."""
 
     samples: np.ndarray
     beats: np.ndarray
@@ -71,5 +71,5 @@ def band(
 
 
 def steady(tempo: float, seconds: float, **settings: object) -> Piece:
-    """A piece of constant tempo whose first beat lies at 0.3 s."""
+    """A piece of constant tempo whose first beat is at 0.3 s."""
     return band(np.arange(0.3, seconds, 60 / tempo), **settings)  # type: ignore[arg-type]

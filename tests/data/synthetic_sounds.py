@@ -48,7 +48,7 @@ def _key_struck(midi: int, velocity: float, seconds: float) -> Samples:
 
 
 def piano(seconds: float = 20.0, seed: int = 0) -> Waveform:
-    """Broken chords and a melody on a piano alone."""
+    """Broken chords and a melody on a solo piano."""
     rng = np.random.default_rng(seed)
     track = np.zeros(round(seconds * SAMPLE_RATE))
     at, bar = 0.0, 0
