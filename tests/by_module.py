@@ -19,9 +19,9 @@ class ByModule(LoadScopeScheduling):
         return SYSTEM if module.startswith(SYSTEM) else module
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Give a process work until it knows two tests: it keeps its last until it is told another.
+        """Give a process work until it has two tests: it keeps the last until it gets another.
 
-        One module is not always enough: what a process that died has left may be one test or none.
+        One module is not always enough: what a dead process has left may be one test or none.
         """
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
@@ -34,6 +34,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModul
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Begin with what takes longest, which would keep others waiting at the end."""
+    """Begin with the slowest tests, which would keep others waiting at the end."""
     yield
     items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in LONGEST])

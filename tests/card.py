@@ -1,7 +1,7 @@
-"""A card that is not there: tensors that say they lie on one, computed on the CPU.
+"""A simulated graphics card: tensors that say they are on one, computed on the CPU.
 
-A tensor of the host comes to it by a copy alone, which is counted, and takes part in no kernel of
-it: that fails here as on a real one.
+A host tensor gets onto the card only by a copy, which is counted, and cannot take part in a kernel
+of the card: that fails here as on a real one.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("meta")
-"""The only kind but the CPU that every build of torch has; here its tensors have values."""
+"""The only kind besides the CPU that every build of torch has; here its tensors have values."""
 
 
 class OnCard(Tensor):
-    """A tensor of the card; what it holds is on the CPU."""
+    """A tensor on the card; its values are on the CPU."""
 
     held: Tensor
 
@@ -39,10 +39,10 @@ class OnCard(Tensor):
 
 
 class Card(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Where tensors may lie on `DEVICE`.
+    """A context in which tensors may be on `DEVICE`.
 
     Attributes:
-        n_bytes: Copied to it so far.
+        n_bytes: Bytes copied to it so far.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Card(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        with self:  # what is made of other kernels is seen as those
+        with self:  # a composite kernel is seen as the ones it is made of
             done = func.decompose(*args, **kwargs)
         if done is not NotImplemented:
             return done
@@ -68,7 +68,7 @@ class Card(TorchDispatchMode):  # type: ignore[no-untyped-call]
             is_to_card = isinstance(args[0], OnCard)
             was_on_card, is_to_host = is_to_card, not is_to_card
         elif name.startswith("aten._has_compatible_shallow_copy_type"):
-            return False  # a module that comes here gets new parameters
+            return False  # a module that is moved here gets new parameters
         elif was_on_card and of_host:
             raise RuntimeError(f"{name}: tensors of the card and of the host")
         if is_to_card and of_host:

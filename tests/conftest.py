@@ -35,7 +35,7 @@ REPOSITORY = Path(__file__).parents[1]
 DEMO_CATALOG = REPOSITORY / "serve_app" / "data" / "demo_catalog.parquet"
 DEMO_TRACK = REPOSITORY / "serve_app" / "data" / "demo.mp3"
 COLOURED = ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE")
-"""What makes rich and typer colour what they print to no terminal."""
+"""What makes rich and typer use colour even without a terminal."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,13 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let what commands print not depend on the terminal that the tests were started in.
+    """Make what commands print independent of the terminal in which the tests were started.
 
-    And let Hypothesis begin each property with the same seed, and take its time; let torch use one
-    thread, for two whose processors are busy with other tests wait for each other all the time; let
-    tests and what they start keep what Python compiles of them; and let each process compile what
-    librosa hands to numba for itself, and quickly, for two that fill one cache of numba's crash
-    each other (numba/numba#10128).
+    Also let Hypothesis begin each property with the same seed, and take its time. Let torch use one
+    thread: two whose processors are busy with other tests keep waiting for each other. Let Python
+    cache the bytecode of tests and of what they start. Let each process compile librosa's numba
+    functions itself, and quickly: processes that fill one numba cache crash each other
+    (numba/numba#10128).
     """
     compiled = tempfile.TemporaryDirectory(prefix="afa-numba-")
     config.add_cleanup(compiled.cleanup)
@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage among what tests import, which stays: a quarter of the collecting."""
+    """Look for no garbage among imports, which stay: this saves a quarter of the collection."""
     gc.disable()
     yield
     gc.enable()
@@ -74,10 +74,10 @@ def pytest_collection() -> Iterator[None]:
 
 
 def process_restored() -> Iterator[None]:
-    """Take back what a command that ran in this process set for a process of its own.
+    """Undo what a command that ran in this process changed as if the process were its own.
 
-    And seed torch, which pytest-randomly leaves as the test before has left it; of the CPU alone,
-    for `torch.manual_seed` notes the whole stack for each kind of device that is not there.
+    Also seed torch, which pytest-randomly leaves as the previous test left it; only on the CPU, as
+    `torch.manual_seed` records the whole stack for each kind of device that is missing.
     """
     torch.default_generator.manual_seed(0)
     torch.set_num_threads(1)
@@ -110,7 +110,7 @@ def model_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def checkpoint(cards: dict[str, ModelCard], model_dir: Path) -> Callable[[str], dict[str, Tensor]]:
-    """Return a real checkpoint's tensors by model id, pulling it when it is not there yet."""
+    """Return a real checkpoint's tensors by model id, pulling it if it is missing."""
 
     def load(model_id: str) -> dict[str, Tensor]:
         pull(cards[model_id], model_dir)
@@ -161,7 +161,7 @@ async def api(api_stores: StoreOptions, demo_catalog: Path) -> AsyncIterator[App
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
-    """What the code measures during the test."""
+    """The metrics that the code records during the test."""
     recorded = Recorded()
     show_with(recorded.record)
     yield recorded
@@ -170,6 +170,6 @@ def recorded() -> Iterator[Recorded]:
 
 @pytest.fixture
 def quick_freezing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Free only what is young: this process holds so much that a whole collection takes .3 s."""
+    """Free only young objects: this process has so many that a full collection takes .3 s."""
     for module in ("exchange", "shelf"):
         monkeypatch.setattr(f"serve_app.checkpoints.{module}.freeze_loaded", partial(gc.collect, 1))

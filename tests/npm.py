@@ -1,4 +1,4 @@
-"""npm, where the machine has it and its registry can be reached."""
+"""npm, if the machine has it and its registry can be reached."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ OFFLINE = (
 
 
 def npm_with(folder: Path, *command: str) -> str:
-    """Let npm put packages into a folder; give npm, or skip where none can be had."""
+    """Let npm put packages into a folder; return npm's path, or skip if there is none."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("no node and npm on this machine")

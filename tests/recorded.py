@@ -1,4 +1,4 @@
-"""What the code measures, kept for a test to look at."""
+"""The metrics that the code records, kept for tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Recorded:
         self.values.setdefault((metric.name, frozenset(labels.items())), []).append(value)
 
     def of(self, name: str, /, **labels: str) -> list[float]:
-        """Return the values of one metric whose labels are among others these."""
+        """Return the values of one metric whose labels include these."""
         wanted = labels.items()
         return [
             value

@@ -15,7 +15,7 @@ from serve_app.store.client import Store, connect
 from tests.store.setting import SHARDS, Setting, open_setting, small_tiers
 
 BUSY_MACHINE_S = 60.0
-"""A round of webhooks so long waits for all that it sends, however slow the machine."""
+"""Long enough for a round of webhooks to wait for all it sends, however slow the machine."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""GPU machines are bare: what computes must import without the server's dependencies."""
+"""GPU machines are bare: code that computes must import without the server's dependencies."""
 
 import ast
 import sys

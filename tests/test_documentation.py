@@ -43,7 +43,7 @@ FRONT_PAGE_WORDS = 1200
 SHELL = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED_TEST = re.compile(r"`(?:(tests/[\w/]+\.py)::)?(\w+)`")
 ADDRESS = re.compile(r"(/(?:v1|spotify/v1|acousticbrainz)/[^\s?`\"'|\])>]*)\?([^\s`\"'|\])>]+)")
-"""A path of the service, and what is asked behind it; what others send to `/api` is theirs."""
+"""A path of the service and its query; what other programs send to `/api` is up to them."""
 COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?afa ([^#|>\n]*)", re.MULTILINE)
 
 
@@ -68,7 +68,7 @@ def name_of(page: Path) -> str:
 
 
 def exists(path: str) -> bool:
-    """Return whether a path is there; of one with a placeholder, the folders before it."""
+    """Return whether a path exists; with a placeholder, whether the folder before it does."""
     parts = path.split("/")
     known = next((i for i, part in enumerate(parts) if PLACEHOLDER.search(part)), len(parts))
     return REPOSITORY.joinpath(*parts[:known]).exists()
@@ -178,7 +178,7 @@ def test_paths_and_links_are_noticed() -> None:
 
 @cache
 def queries() -> list[tuple[re.Pattern[str], set[str]]]:
-    """Return every path of the service as a pattern, with the names that its query may have."""
+    """Return every path of the service as a pattern, with the names of its query parameters."""
     found = []
     for path, methods in described_app().openapi()["paths"].items():
         names = {
@@ -192,7 +192,7 @@ def queries() -> list[tuple[re.Pattern[str], set[str]]]:
 
 
 def unknown_queries(text: str) -> list[str]:
-    """Return the addresses in a text of which no route takes all that is asked."""
+    """Return the addresses in a text whose query no route accepts in full."""
     taken = queries()
     return [
         f"{path}?{query}"
@@ -224,7 +224,7 @@ def test_the_front_page_is_short() -> None:
 
 
 def fault_of(line: str) -> str | None:
-    """Tell which command or option of a line there is not."""
+    """Return the command or option of a line that does not exist, or None."""
     words = [word for word in line.replace("\\", " ").split() if word != "…"]
     command: Any = typer.main.get_command(app)
     while words and hasattr(command, "commands"):

@@ -17,18 +17,18 @@ QUOTED = re.compile(rf"[\"'`]({NAME})[\"'`]")
 STARTED = re.compile(rf"python -m ({NAME})")
 KINDS = {".py", ".md", ".yaml", ".toml"}
 SUFFIXES = {"yaml", "json", "md", "txt", "py"}
-"""What ends so is the name of a file."""
+"""A name that ends like this is a file's."""
 
 
 def files() -> list[Path]:
-    """Everything that is written by hand."""
+    """All files that are written by hand."""
     folders = [REPOSITORY / name for name in (*PACKAGES, "docs", ".github")]
     found = [*REPOSITORY.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
     return [path for path in found if path.suffix in KINDS or path.name == "Makefile"]
 
 
 def named(text: str) -> Iterator[str]:
-    """Yield every dotted name of ours in a text, as a string, in backticks or behind -m."""
+    """Yield every dotted name of ours in a text, as a string, in backticks or after -m."""
     for pattern in (QUOTED, STARTED):
         for name in pattern.findall(text):
             if name.rpartition(".")[2] not in SUFFIXES:

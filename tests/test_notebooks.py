@@ -1,4 +1,4 @@
-"""The notebooks of the pages: they run, and what they show is what they give."""
+"""The notebooks of the pages run, and show what they produce."""
 
 import importlib
 import os
@@ -25,11 +25,11 @@ book = nbformat.read(sys.argv[1], as_version=4)
 NotebookClient(book, timeout=None, iopub_timeout=120).execute()
 nbformat.write(book, sys.argv[1])
 """
-"""Of processor time for all together, which is a minute where nothing else shares its caches."""
+"""`LIMIT_S` is of processor time for all notebooks: a minute if nothing else shares the caches."""
 
 
 def shown(path: Path) -> list[list[str]]:
-    """Return what every cell of code shows: the kinds of its outputs, a printed text as one."""
+    """Return what every code cell shows: the kinds of its outputs, with printed text as one."""
     book: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     return [
         sorted({output.get("name") or ", ".join(output.data) for output in cell.outputs})
@@ -53,7 +53,7 @@ def test_a_notebook_runs_and_shows_what_is_kept(
         checkpoint(model_id)
     copy = tmp_path / notebook.name
     copy.write_bytes(notebook.read_bytes())
-    importlib.import_module("matplotlib.font_manager")  # tells when it makes its cache slowly
+    importlib.import_module("matplotlib.font_manager")  # it reports if it builds its cache slowly
     before = os.times()
     done = subprocess.run(
         [sys.executable, "-c", EXECUTE, copy.name],

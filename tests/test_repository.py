@@ -32,7 +32,7 @@ def test_every_file_of_a_package_is_installed_with_it() -> None:
     for package, patterns in described["package-data"].items():
         installed = {path for pattern in patterns for path in (REPOSITORY / package).glob(pattern)}
         files = {path for path in (REPOSITORY / package).rglob("*") if path.is_file()}
-        # code is found by itself, and the pages that explain a room are read in the repository
+        # code is found automatically, and the pages that explain a room are read in the repository
         others = {path for path in files if path.suffix not in {".py", ".pyc", ".md"}}
         assert others <= installed
 
@@ -53,7 +53,7 @@ def test_no_package_below_tests() -> None:
 
 
 def test_no_room_is_crowded() -> None:
-    """A folder that one cannot take in at a glance wants rooms."""
+    """A folder that is too large to take in at a glance needs rooms."""
     for package in ("afa", "configs", "models", "pipelines", "serve_app", "benchmarks"):
         folders = {path.parent for path in (REPOSITORY / package).rglob("*.py")}
         for folder in folders:
