@@ -220,7 +220,7 @@ def _convert(
         remedy = "If that is the file that you want, put its digest into the card."
         raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
     except ConversionError as error:
-        remedy = "Correct format, files or state_key of the card, or write the file anew."
+        remedy = "Correct format, files or state_key of the card, or write the file again."
         raise CheckpointError(card.model_id, card.source, str(error), remedy) from error
     except SourceError as error:
         is_folder = card.source.startswith("file://")

@@ -48,7 +48,7 @@ def _tensor(entry: dict[int, list[bytes | int]], data: bytes) -> NDArray[np.gene
     offset, size = _number(entry, 4), _number(entry, 5)
     count = int(np.prod(shape, dtype=np.int64))
     if size != count * dtype.itemsize or offset + size > len(data):
-        raise BundleError("damaged checkpoint bundle: a tensor lies outside its file")
+        raise BundleError("damaged checkpoint bundle: a tensor is outside its file")
     return np.frombuffer(data, dtype, count, offset).reshape(shape)
 
 

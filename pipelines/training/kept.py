@@ -16,7 +16,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         PlanError: They are damaged.
         OSError: The file does not exist, or is not readable.
     """
-    how = f"{path} is damaged; remove it, and a run of all parts makes it anew"
+    how = f"{path} is damaged; remove it, and a run of all parts makes it again"
     with told_as(how), path.open("rb") as file:
         yield file
 

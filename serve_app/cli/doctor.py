@@ -29,7 +29,7 @@ from serve_app.composition.files import (
 )
 from serve_app.local import processes
 
-CLOSE_PORTS = "a firewall has to keep them from others, or start anew: `afa down`, then `afa up`"
+CLOSE_PORTS = "use a firewall to keep others out, or restart: `afa down`, then `afa up`"
 ALIKE = 0.85
 """Least similarity of a misspelt name to a setting; Kubernetes' own, as `AFA_PORT`, have less."""
 
@@ -87,7 +87,7 @@ def of_ports(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
     """Check who can reach the ports of the service, or of the Ray node, on this machine."""
     session = files.read_session()
     if session is None and files.session_path.exists():
-        remedy = "end the processes of the service, if any run, and `afa up` writes it anew"
+        remedy = "end the processes of the service, if any run, and `afa up` writes it again"
         found = f"{files.session_path} is torn, or another folder's: no command finds the service"
         yield fault("ports", found, remedy)
     service = remaining(files).get("service")

@@ -104,7 +104,7 @@ def check_remains(files: LocalFiles) -> None:
     if "service" in remains:
         fail(
             "the service of this folder runs, but cannot take requests; `afa status` says why, and "
-            "`afa down`, then `afa up` starts it anew"
+            "`afa down`, then `afa up` starts it again"
         )
     if remains:
         fail("a service of this folder was killed and left parts; `afa down`, then `afa up`")

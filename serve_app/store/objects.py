@@ -60,7 +60,7 @@ def answering() -> Iterator[None]:
     except StoreError as error:
         logger.info("object store: %s", str(error).partition("\n")[0])
         raise ServiceUnavailableError(
-            "the store of audio is full or away; nothing was kept; try again"
+            "the audio store is full or unavailable; nothing was kept; try again"
         ) from error
 
 

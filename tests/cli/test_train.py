@@ -364,5 +364,5 @@ def test_a_damaged_clip_is_named_before_training(network: str, seed: int, tmp_pa
     done = CliRunner().invoke(app, command)
     assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.output
     told = " ".join(done.output.split())
-    assert f"band_{seed}.npz is damaged; remove it, and a run of all parts makes it anew" in told
+    assert f"band_{seed}.npz is damaged; remove it, and a run of all parts makes it again" in told
     assert "training" not in told

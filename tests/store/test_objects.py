@@ -217,7 +217,7 @@ async def test_a_store_that_is_away_is_told_and_soon(monkeypatch: pytest.MonkeyP
             away.delete("a"),
             keys_of(away),
         ):
-            with pytest.raises(ServiceUnavailableError, match="full or away"):
+            with pytest.raises(ServiceUnavailableError, match="full or unavailable"):
                 await asyncio.wait_for(call, 60)
 
 
@@ -228,5 +228,5 @@ async def test_a_store_without_its_folder_is_told(tmp_path: Path) -> None:
     assert files_in(tmp_path) == []
     (tmp_path / "objects").rmdir()
     (tmp_path / "objects").write_text("something else")
-    with pytest.raises(ServiceUnavailableError, match="full or away"):
+    with pytest.raises(ServiceUnavailableError, match="full or unavailable"):
         await store.ping()

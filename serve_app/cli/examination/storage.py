@@ -94,7 +94,7 @@ def of_publications(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
     ):
         publish = f"`afa {command} publish`"
         look = partial(of_publication, make, publish)
-        yield from attempt("published", look, f"{publish} writes it anew")
+        yield from attempt("published", look, f"{publish} writes it again")
 
 
 def of_publication(make: Callable[[], Mirror], publish: str) -> Iterator[Finding]:

@@ -108,7 +108,7 @@ def scan(
     if every is not None and not watch:
         fail("--every is the time between two looks of --watch; add --watch")
     if watch and forget:
-        fail("--forget is for one scan: while one watches, a disk may go away and come back")
+        fail("--forget is for one scan: with --watch, a disk may disappear and come back")
     every_s = LOOK_EVERY_S if every is None else every
     profile_of(config)  # a wrong one is reported once, not by each worker
     settings = Settings()

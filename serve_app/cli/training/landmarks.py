@@ -75,5 +75,5 @@ def landmarks(
         )
         console.print(
             f"They have no card: afa reads {SHIPPED_FOLDER / WEIGHTS} alone. Keep that file, put "
-            "these weights in its place and start afa anew; no index has to be made again."
+            "these weights in its place and restart afa; no index has to be made again."
         )

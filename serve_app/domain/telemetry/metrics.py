@@ -135,7 +135,7 @@ CHORES_FAILED = Metric("counter", "afa_chores_failed", "Rounds of a chore that f
 CACHE_READS = Metric(
     "counter",
     "afa_cache_reads",
-    "Reads of the cache: hit, miss, or away while its Redis does not answer.",
+    "Reads of the cache: hit, miss, or away if its Redis does not answer.",
     ("space", "outcome"),
 )
 PROVIDER_CALLS = Metric(

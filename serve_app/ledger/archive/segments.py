@@ -76,7 +76,9 @@ class Segment:
                 parse_call_id(call_id)
             return cls(shard.rpartition("/")[2], int(number[0]) if number else 0, first, last)
         except ValueError as error:
-            raise SegmentError(f"{key}: no segment has such a name; move it away") from error
+            raise SegmentError(
+                f"{key}: segments are not named like this; move it elsewhere"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

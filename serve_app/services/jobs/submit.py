@@ -196,7 +196,7 @@ class AnalysisService:
             job = await self._jobs.get(caller.account, job_id)
         if job is None and await self._jobs.may_have_lost(caller.account):
             raise ServiceUnavailableError(
-                "a failure may have taken some jobs, maybe this one, and they are brought back; "
+                "a failure may have lost some jobs, perhaps this one; they are being restored; "
                 "ask again",
                 LOST_RETRY_S,
             )
