@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.ticker import FuncFormatter
 
 from pipelines.analysis.records import ATTRIBUTES, TrackFeatures
@@ -92,7 +93,8 @@ def draw(
     for axes in (wave, chroma, attributes, tags):
         _quieten(axes, colours)
     headline = _headline(features, title)
-    figure.suptitle(headline, x=0.01, ha="left", color=colours.text, parse_math=False)
+    title_style = {"color": colours.text, "fontfamily": _families(headline)}
+    figure.suptitle(headline, x=0.01, ha="left", parse_math=False, **title_style)
     _draw_wave(wave, waveform, features, colours)
     _draw_chroma(chroma, features, colours)
     values = [100 * getattr(features, name) for name in ATTRIBUTES]
@@ -117,6 +119,19 @@ def _headline(features: TrackFeatures, title: str) -> str:
         key = f"{name} · {features.camelot} (confidence {features.key_confidence:.2f})"
     metre = f"{features.time_signature}/4"
     return f"{title} · {tempo} · {metre} · {key} · {features.loudness_lufs:.1f} LUFS"
+
+
+def _families(text: str) -> list[str]:
+    """Name the fonts that a text needs: the usual one, then installed ones for what it lacks."""
+    families = ["sans-serif"]
+    lacking = {ord(letter) for letter in text if letter.isprintable()}
+    lacking -= get_font(findfont(FontProperties())).get_charmap().keys()
+    for font in fontManager.ttflist if lacking else ():
+        found = lacking & get_font(font.fname).get_charmap().keys()
+        if found and not font.name.startswith("Last Resort"):  # boxes for every letter
+            families.append(font.name)
+            lacking -= found
+    return families
 
 
 def _draw_wave(axes: Axes, waveform: Waveform, features: TrackFeatures, colours: Colours) -> None:

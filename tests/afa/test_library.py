@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from warnings import catch_warnings
 
 import numpy as np
 import pytest
@@ -137,6 +138,16 @@ def test_a_track_draws_itself(
     assert "happiness" in [label.get_text() for label in attributes.get_yticklabels()]
     assert len(tags.patches) == 7
     assert len(loudness.lines) == 1
+
+
+def test_a_name_in_letters_of_another_font_is_drawn(demo: afa.Track, tmp_path: Path) -> None:
+    named = tmp_path / "A\N{COMBINING ENCLOSING CIRCLE}.mp3"  # in STIX, which matplotlib brings
+    named.write_bytes(demo.path.read_bytes())
+    with catch_warnings(action="error"):
+        picture = replace(demo, path=named).plot()
+        picture._repr_png_()
+    (headline,) = picture.texts
+    assert headline.get_fontfamily() == ["sans-serif", "STIXGeneral"]
 
 
 def test_a_long_track_is_drawn_with_bars_alone(demo: afa.Track) -> None:

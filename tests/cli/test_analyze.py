@@ -154,6 +154,15 @@ def test_a_plot_may_be_a_dark_svg(clip: Path, tmp_path: Path) -> None:
     assert DARK.ground in plot.read_text()
 
 
+def test_letters_that_no_font_has_are_told_in_a_line(clip: Path, tmp_path: Path) -> None:
+    plot, named = tmp_path / "plot.png", tmp_path / "\N{CUNEIFORM SIGN A}.ogg"
+    shutil.copyfile(clip, named)
+    done = runner.invoke(app, ["analyse", str(named), "--plot", str(plot)])
+    assert (done.exit_code, plot.exists()) == (0, True)
+    assert "no installed font has them" in done.stderr
+    assert "Glyph" not in done.stderr
+
+
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     done = runner.invoke(app, ["analyze", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (1, f"{tmp_path}: no audio files in this folder\n")

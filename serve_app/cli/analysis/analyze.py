@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Annotated, Any
+from warnings import catch_warnings
 
 import typer
 
@@ -53,6 +54,7 @@ from serve_app.services.failure import Failure
 MAX_URL_BYTES = 500_000_000
 
 PICTURES = (".png", ".svg", ".pdf")
+NO_FONT = "some letters of the name are boxes in the picture: no installed font has them"
 
 Done = Callable[[str, TrackFeatures | Exception], None]
 Analyse = Callable[[Sequence[str], TempoRange | None, Done], None]
@@ -217,10 +219,12 @@ def drawing(path: Path, *, is_dark: bool) -> Show[TrackFeatures]:
         if isinstance(result, TrackFeatures):
             from afa.plot import draw
 
-            with local_file(file) as audio:
+            with local_file(file) as audio, catch_warnings(record=True, action="always") as warned:
                 picture = draw(decode(audio, LIMITS), result, Path(file).name, is_dark=is_dark)
                 picture.savefig(path)
             errors.print(f"plot: {path}", highlight=False)
+            if any("missing from font" in str(one.message) for one in warned):
+                errors.print(NO_FONT, highlight=False)
 
     return show
 
