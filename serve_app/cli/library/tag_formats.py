@@ -5,7 +5,6 @@ afa, only of the extra ``tag``.
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,8 +64,7 @@ _OTHER_FORMAT = (
 )
 _RF64 = "tags are not written to RF64 and BW64, the WAV of more than 4 GB"
 _DAMAGED = "its tags cannot be changed: it is damaged, or of another format than its name says"
-_END = re.compile(rb"(LYRICSBEGIN.*LYRICS(200|END))?TAG.{125}\Z", re.DOTALL)
-"""An ID3v1 tag, and Lyrics3 before it."""
+_ID3V1_BYTES = 128
 _MAX_END = 1 << 20
 
 
@@ -120,14 +118,24 @@ def _saving(file: Any, path: Path) -> Iterator[None]:
         with path.open("r+b") as opened:
             size = opened.seek(0, os.SEEK_END)
             opened.seek(max(0, size - _MAX_END))
-            if end := _END.search(opened.read()):
-                kept = end.group()
-                opened.truncate(size - len(kept))
+            kept = _end_of(opened.read())
+            opened.truncate(size - len(kept))
     with _told():
         yield
     if kept:
         with path.open("ab") as opened:
             opened.write(kept)
+
+
+def _end_of(content: bytes) -> bytes:
+    """Return an ID3v1 tag that ends a file, with Lyrics3 before it; empty without one."""
+    tag, before = content[-_ID3V1_BYTES:], content[:-_ID3V1_BYTES]
+    if len(tag) < _ID3V1_BYTES or not tag.startswith(b"TAG"):
+        return b""
+    if before.endswith((b"LYRICS200", b"LYRICSEND")):
+        begin = before.rfind(b"LYRICSBEGIN")
+        return content[begin:] if begin >= 0 else tag
+    return tag
 
 
 def open_tags(path: Path) -> TaggedFile:

@@ -313,6 +313,15 @@ def test_what_ends_a_file_stays(kind: str, tmp_path: Path) -> None:
         assert ID3(path, load_v1=False, translate=False).getall("COMM") == []
 
 
+@pytest.mark.timeout(20)
+def test_an_end_that_looks_like_very_many_lyrics_takes_no_time(tmp_path: Path) -> None:
+    path = titled(tmp_path / "a.mp3")
+    end = b"LYRICSBEGIN" * 95_000
+    path.write_bytes(path.read_bytes() + end)
+    write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    assert path.read_bytes().endswith(end)
+
+
 def test_names_and_comment_of_id3v1_alone_are_those_of_the_new_tag(tmp_path: Path) -> None:
     path = titled(tmp_path / "a.mp3")
     ID3(path).delete()
