@@ -95,7 +95,7 @@ def full_disk_told() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         fail(reason(error))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from serve_app.cli.environment import reason, replaceable, writable, written
+from serve_app.cli.environment import full_disk_told, reason, replaceable, writable, written
 from serve_app.cli.main import app
 from serve_app.domain.errors import ServiceUnavailableError
 
@@ -17,6 +17,15 @@ def test_an_error_of_the_system_is_told_without_its_number() -> None:
     error = OSError(errno.EROFS, "Read-only file system", "/music")
     assert reason(error) == "/music: Read-only file system"
     assert reason(OSError("the bucket is away")) == "the bucket is away"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_and_a_spent_quota_are_one_line(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit), full_disk_told():
+        raise OSError(number, os.strerror(number))
+    assert capsys.readouterr().err.strip() == f"afa: {os.strerror(number)}"
 
 
 def test_a_cause_is_told_without_the_line_of_its_source() -> None:
