@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
 
 from serve_app.domain.errors import ServiceUnavailableError
@@ -66,35 +66,30 @@ class Bus:
                 self._tell_all(None)
 
     async def _listen_once(self) -> None:
-        redis, is_ours = self._connection()
-        try:
-            async with redis.pubsub(ignore_subscribe_messages=False) as pubsub:
-                await pubsub.subscribe(*self._listeners)
-                waiting = set(self._listeners)
-                while not is_cancelled():
-                    message = await pubsub.get_message(timeout=POLL_S)
-                    if message is None:
-                        await pubsub.ping()
-                    elif message["type"] == "subscribe":
-                        waiting.discard(message["channel"].decode())
-                        if not waiting:
-                            self._tell_all(None)
-                            self._is_ready.set()
-                    elif message["type"] == "message":
-                        text = message["data"].decode()
-                        for listener in self._listeners[message["channel"].decode()]:
-                            listener(text)
-        finally:
-            if is_ours:
-                await redis.aclose()
+        async with await self._pubsub() as pubsub:
+            await pubsub.subscribe(*self._listeners)
+            waiting = set(self._listeners)
+            while not is_cancelled():
+                message = await pubsub.get_message(timeout=POLL_S)
+                if message is None:
+                    await pubsub.ping()
+                elif message["type"] == "subscribe":
+                    waiting.discard(message["channel"].decode())
+                    if not waiting:
+                        self._tell_all(None)
+                        self._is_ready.set()
+                elif message["type"] == "message":
+                    text = message["data"].decode()
+                    for listener in self._listeners[message["channel"].decode()]:
+                        listener(text)
 
-    def _connection(self) -> tuple[Redis, bool]:
+    async def _pubsub(self) -> PubSub:
         redis = self._store.redis
         if isinstance(redis, RedisCluster):
+            await redis.initialize()  # before that, it knows no node
             # A cluster forwards every message to every node, so any node will do.
-            node = redis.get_random_node()
-            return Redis(host=node.host, port=int(node.port)), True
-        return redis, False
+            return redis.pubsub(node=redis.get_random_node())
+        return redis.pubsub()
 
     def _tell_all(self, message: str | None) -> None:
         for listeners in self._listeners.values():

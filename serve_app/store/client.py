@@ -26,6 +26,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
 )
@@ -67,6 +68,7 @@ UNAVAILABLE = (
     RedisTimeoutError,
     BusyLoadingError,
     ClusterDownError,
+    RedisClusterException,  # no node answers, or none has the slot
     OutOfMemoryError,
     ReadOnlyError,
     MovedError,

@@ -34,6 +34,7 @@ from serve_app.local.embedded_redis import find_binary
 from serve_app.providers.payment_sandbox import SandboxPayments
 from serve_app.services.payments import PaymentsWorker
 from serve_app.store.accounts import Accounts
+from serve_app.store.bus import Bus
 from serve_app.store.client import Store, connect
 from serve_app.store.idempotency import Idempotency
 from serve_app.store.keys import join_member
@@ -235,6 +236,37 @@ async def test_a_user_and_what_is_quoted_in_a_password_open_a_cluster(
     finally:
         await amy.close()
         await cluster.redis.execute_command("ACL DELUSER", "amy", target_nodes="all")
+
+
+async def test_messages_arrive_from_a_cluster_with_a_password(
+    cluster: Store, cluster_port: int
+) -> None:
+    for_all = partial(cluster.redis.execute_command, "ACL SETUSER", "default", target_nodes="all")
+    await for_all("resetpass", ">secret")
+    locked = connect(f"redis+cluster://:secret@127.0.0.1:{cluster_port}", timeout_s=10)
+    heard = asyncio.Queue[str | None]()
+    bus = Bus(locked)
+    bus.listen("news", heard.put_nowait)
+    try:
+        assert await bus.ready()
+        await bus.publish("news", "here")
+        async with asyncio.timeout(10):
+            while await heard.get() != "here":
+                continue
+    finally:
+        await bus.close()
+        await locked.close()
+        await for_all("nopass")
+
+
+async def test_a_cluster_of_which_no_node_answers_is_unavailable() -> None:
+    gone = connect(f"redis+cluster://127.0.0.1:{free_port()}")
+    with pytest.raises(ServiceUnavailableError):
+        await gone.command("GET", "key")
+    with pytest.raises(ServiceUnavailableError):
+        await gone.batch([("GET", "key")])
+    assert not await gone.ping()
+    await gone.close()
 
 
 async def test_a_trial_write_finds_the_one_primary_that_takes_none(cluster: Store) -> None:
