@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.domain.credits import Charge
+from serve_app.domain.credits import Balance, Charge
 from serve_app.domain.errors import InsufficientCreditsError, ServiceUnavailableError
 from serve_app.domain.keys import Caller
 from serve_app.services.charging import Charging, attempt_id
@@ -81,6 +81,33 @@ async def test_whoever_goes_while_the_ledger_answers_leaves_no_hold(
     balance = await api.stores.ledger.balance("owner-free")
     is_charged = operation == "charge" and is_done
     assert (balance.held, balance.remaining) == (0, 490 if is_charged else 500)
+
+
+async def test_whoever_goes_while_the_second_track_is_held_leaves_no_hold(
+    charging: tuple[Charging, Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charges, api = charging
+    reserve, is_held = api.stores.ledger.reserve, asyncio.Event()
+
+    async def answered_once(payer: Caller, hold_id: str, cost: int) -> Balance:
+        balance = await reserve(payer, hold_id, cost)
+        if is_held.is_set():
+            await asyncio.Event().wait()
+        is_held.set()
+        return balance
+
+    async def request() -> None:
+        async with held(charges, CALLER, [(0, 10)], ["one track", "another"]):
+            pass
+
+    monkeypatch.setattr(api.stores.ledger, "reserve", answered_once)
+    asking = asyncio.create_task(request())
+    await is_held.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    balance = await api.stores.ledger.balance("owner-free")
+    assert (balance.held, balance.remaining) == (0, 500)
 
 
 async def test_a_repeated_request_is_charged_once(

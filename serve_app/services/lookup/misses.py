@@ -67,23 +67,29 @@ async def held(
         ServiceUnavailableError: The ledger is unavailable; nothing was charged.
     """
     parts = [(key, step) for key in keys for step in steps]
-    opened = await asyncio.gather(
-        *(charging.open(caller, step[1] - step[0], step_name(key, step)) for key, step in parts),
-        return_exceptions=True,
-    )
-    holds = [hold for hold in opened if isinstance(hold, Hold)]
+    opening = [
+        asyncio.create_task(charging.open(caller, high - low, step_name(key, (low, high))))
+        for key, (low, high) in parts
+    ]
     try:
-        for fault in opened:
-            if isinstance(fault, BaseException):
-                raise fault
+        holds = [await one for one in opening]
         misses = Misses([(key, hold) for (key, _), hold in zip(parts, holds, strict=True)])
         yield misses
         await _give_back(charging, caller, misses.holds(answered=False))
         charged = misses.holds(answered=True)
         await asyncio.gather(*(charging.charge(caller, hold) for hold in charged))
     except BaseException:
-        await asyncio.shield(_give_back(charging, caller, holds))
+        await asyncio.shield(_undo(charging, caller, opening))
         raise
+
+
+async def _undo(
+    charging: Charging, caller: Caller, opening: Sequence["asyncio.Task[Hold]"]
+) -> None:
+    for one in opening:
+        one.cancel()  # unless it is done
+    opened = await asyncio.gather(*opening, return_exceptions=True)
+    await _give_back(charging, caller, [hold for hold in opened if isinstance(hold, Hold)])
 
 
 async def _give_back(charging: Charging, caller: Caller, holds: Sequence[Hold]) -> None:
