@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -125,6 +125,17 @@ class Settings(BaseSettings):
     recognisers: dict[str, str | int | bool] = Field(
         {}, description="Identification services, as JSON; fields of RecogniserSettings."
     )
+
+    @field_validator("topup_replicas")
+    @classmethod
+    def _of_one_server(cls, n_replicas: int, info: ValidationInfo) -> int:
+        if n_replicas and (info.data.get("redis_url") or "").startswith("redis+cluster:"):
+            raise PydanticCustomError(
+                "replicas",
+                "nothing waits for replicas of a Redis Cluster: leave this out, and set "
+                "min-replicas-to-write on its nodes",
+            )
+        return n_replicas
 
     @field_validator("key_pepper")
     @classmethod

@@ -38,6 +38,15 @@ def test_a_pepper_that_is_no_secret_is_refused_and_not_shown(
     assert not pepper.strip() or pepper not in str(refused.value)
 
 
+def test_payments_do_not_wait_for_replicas_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFA_TOPUP_REPLICAS", "1")
+    monkeypatch.setenv("AFA_REDIS_URL", "redis://127.0.0.1:6379")
+    assert Settings().topup_replicas == 1
+    monkeypatch.setenv("AFA_REDIS_URL", "redis+cluster://127.0.0.1:6379")
+    with pytest.raises(ValidationError, match="min-replicas-to-write"):
+        Settings()
+
+
 def test_trusted_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings().trusted_proxies == ()
     monkeypatch.setenv("AFA_TRUSTED_PROXIES", '["127.0.0.1", "10.1.2.3/8", "fd00::/8"]')
