@@ -159,33 +159,40 @@ class Jobs:
     async def page(self, account: str, limit: int, before: JobPosition | None) -> list[JobSummary]:
         """Return up to ``limit`` jobs of an account from before a position, newest first.
 
+        Expired ones that it meets leave the list, so that no later call meets them.
+
         Raises:
             ServiceUnavailableError: The ledger is unavailable.
         """
         found: list[JobSummary] = []
+        expired: list[str] = []
+        key = self._store.keys.job_list(account)
         top = "+inf" if before is None else before.created_ms
         offset = 0
         while len(found) < limit:
             flat = await self._store.command(
-                *("ZREVRANGEBYSCORE", self._store.keys.job_list(account), top, "-inf"),
-                *("WITHSCORES", "LIMIT", offset, limit),
+                *("ZREVRANGEBYSCORE", key, top, "-inf", "WITHSCORES", "LIMIT", offset, limit)
             )
             places = _positions(flat)
             if not places:
                 break
             offset += len(places)
             older = [one for one in places if before is None or one < before]
-            found += await self._summaries(account, older)
+            for place, row in zip(older, await self._rows(account, older), strict=True):
+                if row[0]:
+                    found.append(parse_summary(place, row))
+                else:
+                    expired.append(place.job_id)
+        if expired:
+            with contextlib.suppress(ServiceUnavailableError):  # it may accept no writes
+                await self._store.command("ZREM", key, *expired)
         return found[:limit]
 
-    async def _summaries(self, account: str, places: list[JobPosition]) -> list[JobSummary]:
+    async def _rows(self, account: str, places: list[JobPosition]) -> list[Any]:
         key = self._store.keys.job
-        rows = await self._store.batch(
+        return await self._store.batch(
             [("HMGET", key(account, place.job_id), *SUMMARY) for place in places]
         )
-        return [
-            parse_summary(place, row) for place, row in zip(places, rows, strict=True) if row[0]
-        ]
 
     async def forget(self, account: str, job_id: str) -> None:
         """Delete the record and the result of a job that has ended."""

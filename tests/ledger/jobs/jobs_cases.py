@@ -199,6 +199,7 @@ async def the_list_forgets_what_is_long_gone(s: Setting) -> None:
     await s.jobs.submit(new_job("j2"))
     assert await s.store.command("ZRANGE", name, 0, -1) == [b"young", b"j1", b"j2"]
     assert [one.position.job_id for one in await s.jobs.page(ACCOUNT, 9, None)] == ["j2", "j1"]
+    assert await s.store.command("ZRANGE", name, 0, -1) == [b"j1", b"j2"]
 
 
 async def refused_jobs_leave_nothing(s: Setting) -> None:
