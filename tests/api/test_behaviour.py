@@ -297,7 +297,10 @@ async def test_an_expired_asset_is_gone_at_once_and_its_bytes_soon(
     assert {answer.json()["error"] for answer in answers} == {"asset_not_found"}
     assert (await client.get("/v1/assets")).json()["items"] == []
     assert len([info async for info in api.stores.objects.scan("assets/")]) == 1
+    sizes = api.stores.ledger_store.keys.asset("owner-pro", "e")
+    assert await api.stores.ledger_store.command("ZCARD", sizes) == 1
     assert await api.services.assets.delete_expired() == 1
+    assert await api.stores.ledger_store.command("ZCARD", sizes) == 0
     assert [info async for info in api.stores.objects.scan("assets/")] == []
     assert await api.services.assets.delete_expired() == 0
     assert (await asset_of(api, "pro", demo_audio))["asset_id"] != asset
@@ -310,6 +313,9 @@ async def expire(api: Application, owner: str, asset_id: str) -> None:
     for key in await store.command("KEYS", f"as:{tag}:[rs]:{owner}:*"):
         await store.command("PEXPIRE", key, 1)
     await store.command("ZADD", f"as:{tag}:due", 1, f"{owner}\x1f{asset_id}")
+    for member in await store.command("ZRANGE", f"as:{tag}:e:{owner}", 0, -1):
+        if member.startswith(asset_id.encode()):
+            await store.command("ZADD", f"as:{tag}:e:{owner}", 1, member)
     await asyncio.sleep(0.01)
 
 

@@ -172,6 +172,8 @@ class AssetsService:
         for owner, asset_id in due:
             await self._objects.delete(asset_object_key(owner, asset_id))
             await self._assets.forget(owner, asset_id)
+        for owner in {owner for owner, _ in due}:
+            await self._assets.stored_bytes(owner)  # drops their sizes, so that they never pile up
         return len(due)
 
     async def delete_orphans(self, now: datetime | None = None) -> int:
