@@ -1,5 +1,6 @@
 """Directed cases of failover, reconciliation and restoring; run like the others."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -735,6 +736,32 @@ async def what_was_refused_is_told_to_the_archive(s: Setting) -> None:
         await comes_back(s, kept)
 
 
+async def more_lost_charges_than_lua_hands_over_come_back(s: Setting) -> None:
+    with archive() as kept:
+        exporter, hit = Exporter(s.store, kept), partial(s.ledger.count_hit, ACCOUNT, "basic")
+        await s.ledger.topup(ACCOUNT, "pay:1", 10_000)
+        await hit(5, "free")
+        await exporter.export()
+        copy = await copy_of(s)
+        ids = [f"hit:{number}" for number in range(5_999)]
+        await asyncio.gather(*(hit(1, hit_id) for hit_id in ids))
+        await exporter.export()
+        await fail_over(s, copy)
+        (done,) = await Reconciler(s.store, kept).reconcile()
+        assert (done.outcome, done.n_entries, done.change) == ("exact", 5_999, -5_999)
+        ended = s.store.keys.shard(s.store.keys.tag(ACCOUNT), "e")
+        assert await s.store.command("LLEN", ended) == 5_999
+        for hit_id in ids[::500]:
+            assert (await hit(1, hit_id)).balance.remaining == 10_060 - 5_999
+        await s.audit()
+        await exporter.export()
+        assert (await verify(kept)).problems == []
+        listed = (await kept.segments()).values()
+        calls = [call for one in listed for segment in one for call in await kept.read(segment)]
+        assert all(call.accounts for call in calls if call.entries)
+        assert sum(len(call.holds) for call in calls) == 2 * 5_999
+
+
 RESTORE_CASES = (
     a_restore_that_was_interrupted_is_refused,
     a_missing_end_or_shard_of_an_archive_is_noticed,
@@ -761,4 +788,5 @@ RESTORE_CASES = (
     a_recovery_that_was_interrupted_is_not_made_twice,
     an_archive_that_was_changed_is_noticed,
     damage_of_an_archive_is_named,
+    more_lost_charges_than_lua_hands_over_come_back,
 )

@@ -28,6 +28,7 @@ from serve_app.store.client import Args, Store
 from serve_app.store.keys import join_member, split_member
 
 TRIES = 20
+IDS_AT_ONCE = 1000
 
 Outcome = Literal["exact", "merged", "refused", "missing"]
 
@@ -177,27 +178,29 @@ class Reconciler:
         ids = sorted({entry.entry_id for _, entry in lost.entries()})
         # The balance is read first: if what follows is newer, the balance has changed too.
         now = await self._store.command("GET", keys.balance(account))
-        rows = await self._store.batch(
-            [
-                command
-                for name in ids
-                for command in (
-                    ("GET", keys.hold(account, name)),
-                    ("EXISTS", keys.payment(account, name)),
-                    ("ZSCORE", due, join_member(account, name)),
-                )
-            ]
-        )
         holds: dict[str, HoldState | None] = {}
         payments: set[str] = set()
         deadlines: dict[str, int] = {}
-        for place, name in enumerate(ids):
-            raw, is_paid, deadline = rows[3 * place : 3 * place + 3]
-            if deadline is not None:
-                deadlines[name] = int(float(deadline))
-            holds[name] = unpack_whole_hold(raw) if raw is not None else None
-            if is_paid:
-                payments.add(name)
+        for at in range(0, len(ids), IDS_AT_ONCE):
+            some = ids[at : at + IDS_AT_ONCE]
+            rows = await self._store.batch(
+                [
+                    command
+                    for name in some
+                    for command in (
+                        ("GET", keys.hold(account, name)),
+                        ("EXISTS", keys.payment(account, name)),
+                        ("ZSCORE", due, join_member(account, name)),
+                    )
+                ]
+            )
+            for place, name in enumerate(some):
+                raw, is_paid, deadline = rows[3 * place : 3 * place + 3]
+                if deadline is not None:
+                    deadlines[name] = int(float(deadline))
+                holds[name] = unpack_whole_hold(raw) if raw is not None else None
+                if is_paid:
+                    payments.add(name)
         reserved = {entry.entry_id for _, entry in lost.entries() if entry.kind == "reserve"}
         gone = set()
         for name in sorted(reserved):

@@ -25,7 +25,7 @@ if W.debt == 0 then
 elseif W.negative_since == 0 then
   W.negative_since = NOW
 end
-local at, ended = 11, {'RPUSH', KEYS[6]}
+local at, ended = 11, {}
 for i = 8, 7 + tonumber(ARGV[6]) do
   local member, hold, deadline = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   at = at + 3
@@ -55,7 +55,7 @@ if ARGV[7] ~= '' then
     redis.call('ZREM', A.intents, acct)
   end
 end
-if ended[3] then redis.call(unpack(ended)) end
+send('RPUSH', KEYS[6], ended)
 redis.call('SET', KEYS[7], ARGV[4], 'PX', ARGV[5])
 close_account(W)
 write_all()

@@ -26,7 +26,7 @@ local FORMAT_1, NO_PLAN = 14 * 8, struct.pack('<d', 0)
 -- journal. A script may work on many accounts: what it decides is collected here and written by
 -- write_all(), one command per kind of write, however many operations there were.
 local NOW = now_ms()
-local puts, n_puts, shards, passing = {'MSET'}, 1, {}, {}
+local puts, n_puts, shards, passing = {}, 0, {}, {}
 
 local function put(key, value)
   puts[n_puts + 1], puts[n_puts + 2] = key, value
@@ -40,14 +40,14 @@ local function put_for(ms, key, value) passing[#passing + 1] = {'SET', key, valu
 local function shard_of(journal, due)
   local S = shards[journal]
   if not S then
-    S = {lines = {}, deltas = {}, images = {}, opened = {'ZADD', due}, closed = {'ZREM', due}}
+    S = {due = due, lines = {}, deltas = {}, images = {}, opened = {}, closed = {}}
     shards[journal] = S
   end
   return S
 end
 
 -- The journal keeps what an account (a), a hold (h), its deadline (d) and a top-up (t) are afterwards,
--- so a reader of the journal need not compute the state.
+-- so a reader of the journal need not compute the state; and why (w) an account was corrected.
 local function keep(S, name, image)
   local images = S.images
   local n = #images
@@ -81,21 +81,36 @@ local function close_account(A)
   return packed
 end
 
+-- Lua hands over fewer than 8,000 words at once, and one account may lose more holds than that in a
+-- failover. Words may be pairs, so this is even.
+local MOST = 4000
+
+local function send(command, key, words)
+  for at = 1, #words, MOST do
+    redis.call(command, key, unpack(words, at, math.min(#words, at + MOST - 1)))
+  end
+end
+
 -- If a key was put twice, the last value counts. Ended holds get no time to live, which would take a
--- command each: the journal names them, and journal_trim.lua lists them to be forgotten.
+-- command each: the journal names them, and journal_trim.lua lists them to be forgotten. Images that do
+-- not fit into one call of the journal go ahead in calls without entries; the last image is an account's,
+-- which stays with its entries.
 local function write_all()
-  if n_puts > 1 then redis.call(unpack(puts, 1, n_puts)) end
+  for at = 1, n_puts, MOST do
+    redis.call('MSET', unpack(puts, at, math.min(n_puts, at + MOST - 1)))
+  end
   for i = 1, #passing do redis.call(unpack(passing[i])) end
   for journal, S in pairs(shards) do
-    if #S.opened > 2 then redis.call(unpack(S.opened)) end
-    if #S.closed > 2 then redis.call(unpack(S.closed)) end
-    if #S.lines > 0 or #S.images > 0 then
-      local entry = {'XADD', journal, '*', 'e', table.concat(S.lines, ' '),
-        'v', struct.pack('<' .. string.rep('d', #S.deltas), unpack(S.deltas))}
-      if S.why then entry[8], entry[9] = 'w', S.why end
-      local images, n = S.images, #entry
-      for i = 1, #images do entry[n + i] = images[i] end
-      redis.call(unpack(entry))
+    send('ZADD', S.due, S.opened)
+    send('ZREM', S.due, S.closed)
+    local images, first = S.images, 1
+    for last = MOST, #images - 1, MOST do
+      redis.call('XADD', journal, '*', 'e', '', 'v', '', unpack(images, first, last))
+      first = first + MOST
+    end
+    if #S.lines > 0 or #images > 0 then
+      redis.call('XADD', journal, '*', 'e', table.concat(S.lines, ' '),
+        'v', struct.pack('<' .. string.rep('d', #S.deltas), unpack(S.deltas)), unpack(images, first))
     end
   end
 end
@@ -116,7 +131,7 @@ local function note(A, kind, member, to_grant, to_packs, to_debt, why)
   lines[l + 1], lines[l + 2] = kind, member
   deltas[n + 1], deltas[n + 2] = A.journal_length, to_grant
   deltas[n + 3], deltas[n + 4] = to_packs, to_debt
-  if why then S.why = why end
+  if why then keep(S, 'w', why) end
 end
 
 -- Credits come in: they repay debt first.
