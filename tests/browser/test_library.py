@@ -225,7 +225,7 @@ def flac(path: Path) -> Path:
     FORMATS["flac"].write(path, 3)
     file = mutagen.File(path)
     file.add_tags() if file.tags is None else None
-    file.tags.update({"title": "Kept — ü", "initialkey": "C"})
+    file.tags.update({"title": "Kept — ü", "initialkey": "C", "key": "C"})
     file.save()
     return path
 
@@ -242,6 +242,8 @@ def test_a_copy_gets_tags_and_keeps_everything_else(page: Page, tmp_path: Path) 
         assert tags.fields["replaygaintrackgain"] == ("-6.80 dB",)
         assert tags.track_gain_db == -6.8
         assert tags.first("title") == (None if path is files[0] else "Kept — ü")
+        if path.suffix == ".flac":
+            assert mutagen.File(copy).tags["key"] == ["Am"]
         if path in files[1:]:
             assert tags.first("energylevelofmine") == "2"
             assert mutagen.File(copy).tags.getall("APIC")[0].data == bytes(range(256)) * 300

@@ -46,6 +46,8 @@ _ASF = {
     Tag.PEAK: "replaygain_track_peak",
     Tag.COMMENT: "Description",
 }
+_OTHERS_NAMES = {"INITIALKEY": "KEY", "WM/InitialKey": "INITIALKEY"}
+"""What Picard calls the key, and beets in WMA: files that have such a field keep it up to date."""
 _ID3V2, _ID3V23 = (2, 2, 0), (2, 3, 0)
 _MP4 = {Tag.COMMENT: "\xa9cmt"}
 _ITUNES = "----:com.apple.iTunes:"
@@ -300,13 +302,21 @@ class _NamedFile:
         return self._names.get(tag) is not None
 
     def read(self, tag: Tag) -> str | None:
-        return next(map(str, self._file.tags.get(self._names[tag], [])), None)
+        texts = [next(map(str, self._file.tags.get(name, [])), "none") for name in self._of(tag)]
+        return None if texts == ["none"] else _joined(texts)
 
     def write(self, values: Mapping[Tag, str]) -> None:
         for tag, text in values.items():
-            self._file.tags[self._names[tag]] = [text]
+            for name in self._of(tag):
+                self._file.tags[name] = [text]
         with _saving(self._file, self._path):
             self._file.save()
+
+    def _of(self, tag: Tag) -> list[str]:
+        """Return the names under which the file stores a value."""
+        name = str(self._names[tag])
+        other = _OTHERS_NAMES.get(name)
+        return [name] if other is None or other not in self._file.tags else [name, other]
 
 
 class _Mp4File:

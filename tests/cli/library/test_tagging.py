@@ -241,6 +241,30 @@ def test_a_value_under_a_name_in_another_case_gives_way(kind: str, tmp_path: Pat
     assert (tags.track_gain_db, tags.first("energylevel")) == (-8.5, "7")
 
 
+@pytest.mark.parametrize(
+    ("kind", "own", "others"),
+    [
+        ("flac", "INITIALKEY", "KEY"),
+        ("opus", "INITIALKEY", "KEY"),
+        ("wv", "INITIALKEY", "KEY"),
+        ("wma", "WM/InitialKey", "INITIALKEY"),
+    ],
+)
+def test_a_key_under_the_name_of_another_program_is_kept_up_to_date(
+    kind: str, own: str, others: str, tmp_path: Path
+) -> None:
+    """Picard reads and writes KEY, beets INITIALKEY in WMA; both went on to show the old key."""
+    path = titled(tmp_path / f"a.{kind}")
+    file = mutagen.File(path)
+    file.tags[others] = ["C"]
+    file.save()
+    assert changes_of(path, {Tag.KEY: "C"}) == {Tag.KEY: ("none; C", "C")}
+    write_tags(path, {Tag.KEY: "Am"}, None, keep_time=False)
+    tags = mutagen.File(path).tags
+    assert [str(tags[name][0]) for name in (own, others)] == ["Am", "Am"]
+    assert changes_of(path, {Tag.KEY: "Am"}) == {}
+
+
 def test_an_ape_tag_beside_says_the_same(tmp_path: Path) -> None:
     """mp3gain writes such a tag, and some players prefer it."""
     path = titled(tmp_path / "a.mp3")

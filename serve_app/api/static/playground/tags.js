@@ -7,6 +7,7 @@ const PADDING = 1024;
 const KEYS = { C: "C", "C#": "Db", D: "D", "D#": "Eb", E: "E", F: "F", "F#": "F#", G: "G", "G#": "Ab", A: "A", "A#": "Bb", B: "B" };
 const ID3 = { bpm: "TBPM", key: "TKEY", energy: "EnergyLevel", gain: "REPLAYGAIN_TRACK_GAIN", peak: "REPLAYGAIN_TRACK_PEAK" };
 const VORBIS = { ...ID3, bpm: "BPM", key: "INITIALKEY", energy: "ENERGYLEVEL" };
+const PICARDS_KEY = "KEY"; // kept up to date where it is
 const COMMENTS = 4; // kinds of FLAC's blocks
 const SPACE = 1;
 const MOST_ZEROS = 65_536; // that some programs leave before the first frame
@@ -144,10 +145,12 @@ const little = (number) => sized(number, 8).reverse();
 /** Vorbis comments: the program that wrote the file, then `NAME=value` each; lengths stand before them. */
 function commentsWith(content, tags) {
   const fields = content ? readFields(content) : [ascii("afa")];
-  const ours = Object.keys(tags).map((name) => `${VORBIS[name]}=`);
   const [vendor, ...old] = fields;
-  const kept = old.filter((field) => !ours.some((name) => text(field.subarray(0, name.length)).toUpperCase() === name));
-  const all = [...kept, ...Object.entries(tags).map(([name, value]) => ascii(`${VORBIS[name]}=${value}`))];
+  const isCalled = (field, name) => text(field.subarray(0, name.length + 1)).toUpperCase() === `${name}=`;
+  const values = Object.entries(tags).map(([name, value]) => [VORBIS[name], value]);
+  if (tags.key && old.some((field) => isCalled(field, PICARDS_KEY))) values.push([PICARDS_KEY, tags.key]);
+  const kept = old.filter((field) => !values.some(([name]) => isCalled(field, name)));
+  const all = [...kept, ...values.map(([name, value]) => ascii(`${name}=${value}`))];
   return joined([little(vendor.length), vendor, little(all.length), ...all.flatMap((field) => [little(field.length), field])]);
 }
 
