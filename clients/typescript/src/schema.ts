@@ -889,7 +889,7 @@ export interface components {
         ExportRequest: {
             /**
              * Format
-             * @description `csv` for spreadsheets; `rekordbox` for an XML collection with beat grids, which Mixxx, djay and others read too.
+             * @description `csv` for spreadsheets; `rekordbox` for an XML collection with beat grids, which rekordbox imports.
              * @example csv
              * @enum {string}
              */

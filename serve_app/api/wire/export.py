@@ -52,7 +52,7 @@ class ExportRequest(RequestModel):
 
     format: Literal["csv", "rekordbox"] = Field(
         description="`csv` for spreadsheets; `rekordbox` for an XML collection with beat grids, "
-        "which Mixxx, djay and others read too.",
+        "which rekordbox imports.",
         examples=["csv"],
     )
     tracks: list[ExportItem] = Field(

@@ -1,4 +1,4 @@
-"""A collection in rekordbox's XML, which rekordbox, Mixxx, djay and others import.
+"""A collection in the XML that rekordbox imports.
 
 References:
     "rekordbox xml format", version 1.0.0, by its maker (xml_format_list.pdf).

@@ -1,6 +1,7 @@
 """The library as a table: CSV for people, Parquet for programs, M3U for players."""
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +30,8 @@ _SCHEMA = pa.schema(
 )
 """Columns of Parquet; their types do not depend on the tracks of a library."""
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that end lines, or for which Mixxx takes a whole playlist for Windows-1252."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -92,10 +95,10 @@ def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:
     for track in tracks:
         who = track.identity
         name = f"{who.artist} - {who.title}" if who.artist else who.title
-        line = " ".join(name.split())
+        line = " ".join(_CONTROL.sub(" ", name).split())
         file.write(f"#EXTINF:{round(track.features.duration_s)},{line}\n{_line_of(track.path)}\n")
 
 
 def _line_of(path: Path) -> str:
-    """Return a path on one line; as an address if its name has line breaks."""
-    return str(path) if str(path).splitlines() == [str(path)] else path.as_uri()
+    """Return a path on one line; as an address if its name has control characters."""
+    return path.as_uri() if _CONTROL.search(str(path)) else str(path)

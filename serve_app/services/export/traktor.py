@@ -1,4 +1,7 @@
-"""A collection in Traktor's NML, with a grid marker for each change of tempo."""
+"""A collection in Traktor's NML, with a grid marker for each change of tempo, and a playlist.
+
+Mixxx reads it too, but reports an error if there are no playlists.
+"""
 
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -12,16 +15,24 @@ from serve_app.services.export.xml_text import document
 VERSION = "19"
 """Version of the format, as Traktor 3 writes it; Traktor 4 reads it."""
 GRID_MARKER = "4"
+PLAYLIST, PLAYLIST_ID = "afa", "afa" + 29 * "0"
 
 
 def collection(tracks: Sequence[ExportTrack], keys: KeyFormat) -> "ElementTree[Element]":
-    """Return a document of tracks; keys are given both as Traktor's numbers and as text."""
+    """Return a document of tracks and a playlist of them; keys are Traktor's numbers and text."""
     root = Element("NML", VERSION=VERSION)
     SubElement(root, "HEAD", COMPANY="www.native-instruments.com", PROGRAM="Traktor")
     SubElement(root, "MUSICFOLDERS")
     entries = SubElement(root, "COLLECTION", ENTRIES=str(len(tracks)))
     for track in tracks:
         _add(entries, track, keys)
+    top = SubElement(SubElement(root, "PLAYLISTS"), "NODE", TYPE="FOLDER", NAME="$ROOT")
+    nodes = SubElement(top, "SUBNODES", COUNT="1")
+    node = SubElement(nodes, "NODE", TYPE="PLAYLIST", NAME=PLAYLIST)
+    playlist = SubElement(node, "PLAYLIST", ENTRIES=str(len(tracks)), TYPE="LIST", UUID=PLAYLIST_ID)
+    for track in tracks:
+        key = _folder(track.path) + track.path.name
+        SubElement(SubElement(playlist, "ENTRY"), "PRIMARYKEY", TYPE="TRACK", KEY=key)
     return document(root)
 
 

@@ -171,6 +171,19 @@ def test_traktor_is_read_by_another_program(tmp_path: Path) -> None:
     assert (cue.type, cue.start, cue.grid.bpm) == (4, 250.0, 124.0)
 
 
+def test_traktor_has_a_playlist_that_names_the_tracks_as_the_collection_does() -> None:
+    """Without playlists Mixxx says that the collection has an error."""
+    tree = traktor.collection([exported(), exported(Path("/music/b.flac"))], KeyFormat.CLASSIC)
+    read = XmlParser().from_bytes(ElementTree.tostring(tree.getroot()), Nmltype)
+    root = read.playlists.node
+    assert (root.type, root.name, root.subnodes.count) == ("FOLDER", "$ROOT", 1)
+    (node,) = root.subnodes.node
+    assert (node.type, node.name, node.playlist.entries) == ("PLAYLIST", "afa", 2)
+    located = [one.location.dir + one.location.file for one in read.collection.entry]
+    assert [one.primarykey.key for one in node.playlist.entry] == located
+    assert {one.primarykey.type for one in node.playlist.entry} == {"TRACK"}
+
+
 def test_tables(tmp_path: Path) -> None:
     track = exported()
     evil = replace(track, track=replace(track.track, identity=TrackIdentity(title="=1+1")))
@@ -216,6 +229,13 @@ def test_odd_names_break_no_file() -> None:
     playlist = io.StringIO()
     tables.write_m3u([odd], playlist)
     assert playlist.getvalue().splitlines()[2:] == ["file:///music/a%01b%0Ac%EF%BF%BF.mp3"]
+    belled = replace(odd, file=replace(odd.file, location="/music/a\x07é.mp3"))
+    playlist = io.StringIO()
+    tables.write_m3u([belled], playlist)
+    assert playlist.getvalue().splitlines()[1:] == [
+        "#EXTINF:180,Sigur Rós & <Co> - a b c \N{MUSICAL SYMBOL G CLEF}",
+        "file:///music/a%07%C3%A9.mp3",
+    ]
 
 
 def test_only_tracks_whose_file_is_there_are_exported(tmp_path: Path) -> None:
