@@ -144,7 +144,8 @@ class Entries:
         if twin is None:
             of_file = FileOf(new_track_id(), file, one.named, fingerprint=fingerprint)
             return of_file, heard, Outcome.ADDED
-        gone = [other.location for other in twin.files if _is_gone(other, file)]
+        copies = [other for other in twin.files if _is_copy(other, file)]
+        gone = [other.location for other in copies if _is_gone(other, file)]
         here = [other for other in twin.files if other.location == file.location]
         of_file = FileOf(
             *(twin.track_id, file, one.named, gone),
@@ -205,6 +206,11 @@ def is_as_listed(file: TrackFile, found: Found) -> bool:
     if None not in (file.ctime_ns, found.ctime_ns) and file.ctime_ns != found.ctime_ns:
         return False
     return (file.size_bytes, file.mtime_ns) == (found.size_bytes, found.mtime_ns)
+
+
+def _is_copy(file: TrackFile, other: TrackFile) -> bool:
+    """Whether two files of a track have the same audio; another encoding of it is no copy."""
+    return file.content_sha256 == other.content_sha256 or file.audio_sha256 == other.audio_sha256
 
 
 def _is_gone(file: TrackFile, found: TrackFile) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from serve_app.domain.identity import TrackIdentity
 from serve_app.library.edit import Edit, added
 from serve_app.library.library import Library
+from serve_app.library.query import TrackQuery
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, TrackFile, new_track_id
 from serve_app.providers.tags.identity import TAGS, TaggedIdentity
 from serve_app.services.scan.entries import Entries, Hearing, Taken
@@ -87,6 +88,20 @@ def test_a_copy_has_the_level_of_whichever_file_of_its_audio_has_one(library: Li
     entered = library.get(track.track_id)
     assert entered is not None
     assert replace(copy, loudness_lufs=-9.5, true_peak_dbtp=-0.5) in entered.files
+
+
+def test_another_encoding_that_also_moved_is_still_known_when_its_turn_comes(
+    library: Library, tmp_path: Path
+) -> None:
+    """In a renamed folder with an MP3 and a FLAC, the second was added without its analysis."""
+    before = [replace(taken(n).file, location=str(tmp_path / f"old {n}")) for n in range(2)]
+    track = LibraryTrack(new_track_id(), TrackIdentity(), files=tuple(before))
+    library.write([Edit(track.track_id, added(track))])
+    moved = [replace(taken(n), hearing=None) for n in range(2)]
+    entered = [Entries(library).enter([one]) for one in moved]
+    assert entered == [[(track.track_id, Outcome.FOLLOWED)]] * 2
+    (known,) = library.page(TrackQuery(), [OPERATOR], 10).items
+    assert {file.location for file in known.files} == {one.file.location for one in moved}
 
 
 def test_two_scans_at_once_make_one_track_of_a_file(
