@@ -4,6 +4,7 @@ Invariant: the file is replaced in one step by a copy whose audio packets are th
 or it stays as it was.
 """
 
+import errno
 import os
 import shutil
 import stat
@@ -68,7 +69,7 @@ def write_tags(
         open_tags(staged).write(values)
         if digest_packets(staged, LIMITS) != digest:
             raise TaggingError("its audio would have changed; nothing was written")
-        shutil.copystat(path, staged)  # including attributes of file managers and access lists
+        _copy_stat(path, staged, keep_time=keep_time)
         _keep_owner(staged, before)
         if not keep_time:
             os.utime(staged)
@@ -100,6 +101,18 @@ def _new_beside(path: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+def _copy_stat(path: Path, staged: Path, *, keep_time: bool) -> None:
+    """Copy mode, times, access lists and the attributes of file managers.
+
+    A mounted disk may give all files one mode and one owner, and refuse this to anybody else.
+    """
+    try:
+        shutil.copystat(path, staged)
+    except PermissionError:
+        if keep_time or staged.stat().st_mode != path.stat().st_mode:
+            raise
+
+
 def _keep_owner(staged: Path, before: os.stat_result) -> None:
     now = staged.stat()
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
@@ -110,5 +123,8 @@ def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # folders that VirtualBox shares cannot be synced
+            raise
     finally:
         os.close(descriptor)

@@ -1,5 +1,6 @@
 """Writing tags into real files, read back by an independent reader."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -480,6 +481,37 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(
         write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
     assert path.read_bytes() == whole
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_of_which_another_user_owns_every_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exFAT stick or a NAS, mounted for everybody: only the owner may set times and modes."""
+    path = titled(tmp_path / "a.flac")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(rewrite.shutil, "copystat", refuse)
+    path.chmod(0o644)
+    with pytest.raises(PermissionError):
+        write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    path.chmod(0o600)  # as the new file is: the disk gives all of its files one mode
+    with pytest.raises(PermissionError):
+        write_tags(path, {Tag.BPM: "124"}, None, keep_time=True)
+    write_tags(path, {Tag.BPM: "124"}, None, keep_time=False)
+    assert mutagen.File(path)["bpm"] == ["124"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_synced_is_no_fault() -> None:
+    """The file has been replaced by then."""
+    unsynced = Path("/proc")
+    descriptor = os.open(unsynced, os.O_RDONLY)
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.fsync(descriptor)
+    os.close(descriptor)
+    rewrite._sync(unsynced)
 
 
 def test_what_another_program_wrote_meanwhile_stays(
