@@ -31,7 +31,10 @@ _ID_TAGS = {
 _LINK_TAGS = ("url", "website", "www", "audiosourceurl", "comment", "description", "purl")
 _ADDRESS = re.compile(r"(?:https?://|spotify:track:)[^\s\"'<>,;]{1,300}", re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_YEAR = re.compile(r"(1[89]\d\d|20\d\d)(?!\d)", re.ASCII)
+_YEAR = re.compile(
+    r"(?:(?<!\d)|(?<=\d{4}))(1[89]\d\d|20\d\d)(?:(?:0\d|1[0-2])(?:[0-3]\d)?)?(?!\d)", re.ASCII
+)
+"""A year, alone or in a date, which some programs write without dashes: 20190512, 12052019."""
 _NUMBER = re.compile(r"(?:0\d{1,2}[.\s-]+|\d{1,3}\s*[.-]\s*)(?=\D)", re.ASCII)
 """A track's number on its album, before its name: with a leading zero, a dot or a dash."""
 

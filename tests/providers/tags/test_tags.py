@@ -148,6 +148,18 @@ def test_ids_that_are_none_are_left_out(fields: dict[str, str]) -> None:
     assert named(**fields).track_gain_db is None
 
 
+@pytest.mark.parametrize(
+    ("written", "year"),
+    [
+        *(("2019", 2019), ("2019-05-12", 2019), ("12.05.2019", 2019), ("20 May 2019", 2019)),
+        *(("20190512", 2019), ("201905", 2019), ("12052019", 2019), ("20051999", 1999)),
+        *(("19991231T120000", 1999), ("0000", None), ("199", None), ("120190512", None)),
+    ],
+)
+def test_the_year_of_a_date_is_read_however_it_is_written(written: str, year: int | None) -> None:
+    assert identity_of(named(date=written), Path("a.mp3")).identity.year == year
+
+
 def test_the_frame_of_musicbrainz_counts_before_a_text_that_others_left(tmp_path: Path) -> None:
     path = tagged_id3(tmp_path / "a.mp3")
     tags = ID3(path)
