@@ -4,6 +4,7 @@ Invariant: a write is in the store, and on a local disk synced, before the call 
 stored completely or not at all, whatever other writers do.
 """
 
+import errno
 import logging
 import os
 import threading
@@ -197,7 +198,7 @@ class Dataset:
         written = [root / name for name in _files(after) if name not in known]
         written.append(root / "_versions" / f"{LAST_VERSION - after.version:020d}.manifest")
         for path in [*written, *{path.parent for path in written}]:
-            _fsync(path)
+            sync(path)
 
 
 def _files(dataset: "lance.LanceDataset") -> Iterator[str]:
@@ -210,13 +211,17 @@ def _files(dataset: "lance.LanceDataset") -> Iterator[str]:
             yield str(deleted.path(fragment.fragment_id))
 
 
-def _fsync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Flush a file or a folder to disk, beyond the kernel's cache."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return  # joined with other files in the meantime
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # folders that VirtualBox shares cannot be synced
+            raise
     finally:
         os.close(descriptor)
 

@@ -4,7 +4,6 @@ Invariant: the file is replaced in one step by a copy whose audio packets are th
 or it stays as it was.
 """
 
-import errno
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ from tempfile import mkstemp
 from pipelines.audio.decode import DecodeLimits, digest_packets
 from serve_app.cli.library.tag_formats import open_tags
 from serve_app.cli.library.tag_values import Tag
+from serve_app.library.dataset import sync
 from serve_app.local.locks import take_lock
 from serve_app.services.scan.facts import Stamp
 
@@ -73,11 +73,11 @@ def write_tags(
         _keep_owner(staged, before)
         if not keep_time:
             os.utime(staged)
-        _sync(staged)
+        sync(staged)
         if Stamp.of(path) != stamp:
             raise TaggingError("it changed meanwhile; nothing was written")
         staged.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
 
 
 @contextmanager
@@ -117,14 +117,3 @@ def _keep_owner(staged: Path, before: os.stat_result) -> None:
     now = staged.stat()
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
         os.chown(staged, before.st_uid, before.st_gid)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # folders that VirtualBox shares cannot be synced
-            raise
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from models.fingerprint.landmarks import Fingerprint
 from serve_app.domain.ulid import new_ulid
 from serve_app.providers.fingerprints.kept_landmarks import LandmarkBlocks, to_blocks
 from serve_app.providers.fingerprints.manifest import (
+    DamagedIndexError,
     FingerprintIndexError,
     Manifest,
     SegmentEntry,
@@ -71,7 +72,7 @@ class FingerprintIndexBuilder:
         self._where: dict[str, tuple[str, int]] = {}
         for entry in self._entries:
             dropped = set(entry.dropped)
-            for i, key in enumerate(Segment(self._folder / entry.name).keys):
+            for i, key in enumerate(self._open(entry).keys):
                 if i not in dropped:
                     self._where[key] = (entry.name, i)
         self._clear_buffer()
@@ -96,7 +97,7 @@ class FingerprintIndexBuilder:
 
     def digests(self, keys: Iterable[str]) -> dict[str, bytes]:
         """Return, by committed track, a digest that only tracks with identical sound share."""
-        segments = {entry.name: Segment(self._folder / entry.name) for entry in self._entries}
+        segments = {entry.name: self._open(entry) for entry in self._entries}
         places = {key: self._where[key] for key in keys}
         return {
             key: hashlib.sha256(segments[name].subfingerprints.of(i).tobytes()).digest()
@@ -175,6 +176,12 @@ class FingerprintIndexBuilder:
             self._publish()
         self._delete_unused()
 
+    def _open(self, entry: SegmentEntry) -> Segment:
+        try:
+            return Segment(self._folder / entry.name)
+        except (FileNotFoundError, ValueError) as error:
+            raise DamagedIndexError(self._folder, error) from error
+
     def _publish(self) -> None:
         self._manifest = Manifest(tuple(self._entries))
         write_manifest(self._folder, self._manifest)
@@ -239,7 +246,7 @@ class FingerprintIndexBuilder:
 
     def _merge(self, entries: list[SegmentEntry]) -> None:
         """Replace segments with one that lacks their dropped tracks."""
-        sources = [(Segment(self._folder / e.name), set(e.dropped)) for e in entries]
+        sources = [(self._open(e), set(e.dropped)) for e in entries]
         keys: list[str] = []
         starts: list[int] = []
         moves: list[NDArray[np.int64]] = []

@@ -20,7 +20,7 @@ from serve_app.providers.fingerprints.confidence import (
 )
 from serve_app.providers.fingerprints.manifest import (
     FILE_NAME,
-    FingerprintIndexError,
+    DamagedIndexError,
     Manifest,
     NoIndexError,
     read_manifest,
@@ -143,7 +143,7 @@ class FingerprintIndex:
         """Open an index.
 
         Raises:
-            FingerprintIndexError: There is no index, or it does not fit this version.
+            FingerprintIndexError: There is no index, or it is damaged or does not fit this version.
         """
         return cls(folder)
 
@@ -170,13 +170,10 @@ class FingerprintIndex:
         """Load what a builder has committed since; return whether there was anything.
 
         Raises:
-            FingerprintIndexError: The index is gone or does not fit this version.
+            FingerprintIndexError: The index is gone, or is damaged or does not fit this version.
         """
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                stamp = self._current_stamp()
-                if stamp == self._stamp:
-                    return False
+            while (stamp := self._current_stamp()) != self._stamp:
                 manifest = read_manifest(self._folder)
                 open_already = {s.folder.name: s for s, _ in self._segments}
                 try:
@@ -187,11 +184,13 @@ class FingerprintIndex:
                         )
                         for e in manifest.segments
                     )
-                except FileNotFoundError:
-                    continue  # merged away between the two reads
+                except (FileNotFoundError, ValueError) as error:
+                    if stamp != self._current_stamp():
+                        continue  # merged away between the two reads
+                    raise DamagedIndexError(self._folder, error) from error
                 self._manifest, self._stamp = manifest, stamp
                 return True
-            raise FingerprintIndexError(f"{self._folder} changes too fast to be opened.")
+            return False
 
     def warm(self) -> None:
         """Read all segments into memory; see `Segment.warm`."""
@@ -281,6 +280,3 @@ class FingerprintIndex:
         except FileNotFoundError as error:
             raise NoIndexError(self._folder) from error
         return status.st_mtime_ns, status.st_ino
-
-
-_ATTEMPTS = 20

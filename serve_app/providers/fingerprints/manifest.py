@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from models.fingerprint.landmarks import MODEL_ID
+from serve_app.library.dataset import sync
 
 FILE_NAME = "manifest.json"
 
@@ -32,6 +33,16 @@ class NoIndexError(FingerprintIndexError):
 
 class IndexBusyError(FingerprintIndexError):
     """Another process is changing the index."""
+
+
+class DamagedIndexError(FingerprintIndexError):
+    """Files of the index are missing, or are not as they were written."""
+
+    def __init__(self, folder: Path, fault: Exception) -> None:
+        super().__init__(
+            f"{folder} is damaged ({fault}): remove it, and make it again with `afa catalog "
+            "fingerprint`, for the tracks of the library with `--library`"
+        )
 
 
 class OutdatedIndexError(FingerprintIndexError):
@@ -73,26 +84,26 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         NoIndexError: There is no index.
         OutdatedIndexError: It was made by another fingerprint.
-        FingerprintIndexError: It is damaged.
+        DamagedIndexError: It is damaged.
     """
     try:
         raw = json.loads((folder / FILE_NAME).read_text("utf-8"))
+        if raw["model_id"] != MODEL_ID:
+            raise OutdatedIndexError(
+                f"{folder} was made with {raw['model_id']}, this is {MODEL_ID}: "
+                "fingerprint its tracks again with `afa catalog fingerprint`, those of the library "
+                "with `--library`."
+            )
+        return Manifest(
+            tuple(
+                SegmentEntry(s["name"], s["n_tracks"], s["n_postings"], tuple(s["dropped"]))
+                for s in raw["segments"]
+            )
+        )
     except FileNotFoundError as error:
         raise NoIndexError(folder) from error
-    except ValueError as error:
-        raise FingerprintIndexError(f"{folder / FILE_NAME} is damaged: {error}") from error
-    if raw["model_id"] != MODEL_ID:
-        raise OutdatedIndexError(
-            f"{folder} was made with {raw['model_id']}, this is {MODEL_ID}: "
-            "fingerprint its tracks again with `afa catalog fingerprint`, those of the library "
-            "with `--library`."
-        )
-    return Manifest(
-        tuple(
-            SegmentEntry(s["name"], s["n_tracks"], s["n_postings"], tuple(s["dropped"]))
-            for s in raw["segments"]
-        )
-    )
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedIndexError(folder, error) from error
 
 
 def generation_of(folder: Path) -> str:
@@ -128,6 +139,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / FILE_NAME)
+    sync(folder)
 
 
 @contextmanager

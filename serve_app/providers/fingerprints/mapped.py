@@ -21,11 +21,15 @@ def map_array(folder: Path, name: str) -> tuple[NDArray[Any], mmap.mmap]:
     The header is read without numpy, which has Python parse it: in CPython 3.11 that
     may fail with SystemError when two threads do (https://github.com/python/cpython/issues/106905).
 
+    Raises:
+        ValueError: The file holds no array, or not all of it.
+
     References:
         Format 1.0 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
     """
     with (folder / f"{name}.npy").open("rb") as file:
-        *_, length = _PREAMBLE.unpack(file.read(_PREAMBLE.size))
+        preamble = file.read(_PREAMBLE.size).ljust(_PREAMBLE.size, b"\0")
+        *_, length = _PREAMBLE.unpack(preamble)
         described = _DESCR.search(file.read(length))
         if described is None:
             raise ValueError(f"{file.name}: the header of an array is expected")

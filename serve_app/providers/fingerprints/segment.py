@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from serve_app.library.dataset import sync
 from serve_app.providers.fingerprints.kept_landmarks import (
     BLOCK_FRAMES,
     KeptLandmarks,
@@ -66,10 +67,16 @@ class Segment:
     """One segment, opened for reading; safe to share between threads and processes."""
 
     def __init__(self, folder: Path) -> None:
+        """Open it.
+
+        Raises:
+            FileNotFoundError: A file is missing.
+            ValueError: A file is not as it was written.
+        """
         self.folder = folder
         self.keys: list[str] = json.loads((folder / "tracks.json").read_text("utf-8"))
         self.track_starts: NDArray[np.int64] = map_array(folder, "track_starts")[0].copy()
-        self.n_frames = int(map_array(folder, "n_frames")[0][0])
+        (self.n_frames,) = map(int, map_array(folder, "n_frames")[0])
         starts, tags, positions = (
             [map_array(folder, f"{name}-{s:02}") for s in range(N_SHARDS)]
             for name in ("starts", "tags", "positions")
@@ -156,7 +163,7 @@ def write_segment(
     landmarks: Iterable[LandmarkBlocks],
     subfingerprints: Sequence[NDArray[np.uint64]],
 ) -> None:
-    """Write a segment into an empty folder.
+    """Write a segment into an empty folder, and flush it to disk.
 
     Args:
         folder: Folder to write to; created if missing.
@@ -188,6 +195,8 @@ def write_segment(
     save_array(folder / "track_starts.npy", track_starts.astype(np.int64))
     save_array(folder / "n_frames.npy", np.int64(n_frames))
     (folder / "tracks.json").write_text(json.dumps(list(keys)), "utf-8")
+    for path in (*folder.iterdir(), folder):
+        sync(path)
 
 
 _SHARD_EDGES = np.arange(N_SHARDS + 1, dtype=np.uint64) << np.uint64(32 - SHARD_BITS)

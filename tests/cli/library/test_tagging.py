@@ -168,7 +168,7 @@ import os, signal, sys
 from pathlib import Path
 from serve_app.cli.library import rewrite
 from serve_app.cli.library.tag_values import Tag
-rewrite._sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+rewrite.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 rewrite.write_tags(Path(sys.argv[1]), {Tag.BPM: "124"}, None, keep_time=False)
 """
 
@@ -184,7 +184,7 @@ def test_what_a_killed_run_left_goes_and_what_another_writes_stays(
         monkeypatch.undo()
         write_tags(two, {Tag.BPM: "99"}, None, keep_time=False)
 
-    monkeypatch.setattr(rewrite, "_sync", sync)
+    monkeypatch.setattr(rewrite, "sync", sync)
     write_tags(one, {Tag.BPM: "124"}, None, keep_time=False)
     assert not left.exists()
     assert sorted(tmp_path.iterdir()) == [one, two]
@@ -511,7 +511,7 @@ def test_a_folder_that_cannot_be_synced_is_no_fault() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         os.fsync(descriptor)
     os.close(descriptor)
-    rewrite._sync(unsynced)
+    rewrite.sync(unsynced)
 
 
 def test_what_another_program_wrote_meanwhile_stays(

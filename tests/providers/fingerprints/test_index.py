@@ -631,9 +631,51 @@ def test_a_missing_damaged_or_foreign_index_says_so(tmp_path: Path) -> None:
         entry.name for entry in read_manifest(tmp_path).segments
     ]
     assert FingerprintIndex.open(tmp_path).n_tracks == 1
-    manifest.write_text("{")
-    with pytest.raises(FingerprintIndexError, match="damaged"):
-        FingerprintIndex.open(tmp_path)
+    for text in ("{", "{}", "[]"):
+        manifest.write_text(text)
+        with pytest.raises(FingerprintIndexError, match="damaged"):
+            FingerprintIndex.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tracks.json", "n_frames.npy", "positions-05.npy"])
+def test_a_segment_that_lost_a_file_says_what_to_do(tmp_path: Path, name: str) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("a", TRACKS["track-0"])])
+    (path,) = tmp_path.glob(f"segment-*/{name}")
+    whole = path.read_bytes()
+
+    def damage() -> Iterator[None]:
+        for content in (b"", whole[:3], whole[:-1]):
+            path.write_bytes(content)
+            yield
+        path.unlink()
+        yield
+
+    for _ in damage():
+        with pytest.raises(FingerprintIndexError, match="remove it, and make it again"):
+            FingerprintIndex.open(tmp_path)
+        with (
+            pytest.raises(FingerprintIndexError, match="is damaged"),
+            FingerprintIndexBuilder(tmp_path),
+        ):
+            pass
+
+
+def test_a_segment_is_on_the_disk_before_the_manifest_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def record(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", record)
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build([("a", TRACKS["track-0"])])
+    (segment,) = tmp_path.glob("segment-*")
+    before = synced[: synced.index("manifest.json.new")]
+    assert set(before) == {segment.name, *(path.name for path in segment.iterdir())}
+    assert synced[-1] == tmp_path.name
 
 
 def _query_in_child(folder: Path) -> str:
