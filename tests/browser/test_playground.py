@@ -554,6 +554,7 @@ def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> N
         ".x/y.mp3",
         "disc 1/two.flac",
         "disc 1/more/three.ogg",
+        "...And/four.mp3",
     ]
     for name in [*(folder / name for name in names), bare / "notes.txt", tmp_path / "odd.bin"]:
         name.parent.mkdir(parents=True, exist_ok=True)
@@ -564,13 +565,13 @@ def test_the_audio_of_a_dropped_folder_is_taken(page: Page, tmp_path: Path) -> N
     said = page.locator("#left-out")
     listed = page.locator("#tracks tbody tr td:first-child button")
     drop_from_disk(page, folder, tmp_path / "odd.bin")
-    expect(listed).to_have_text(["odd.bin", "three.ogg", "two.flac", "one.MP3"])
+    expect(listed).to_have_text(["odd.bin", "four.mp3", "three.ogg", "two.flac", "one.MP3"])
     expect(said).to_be_hidden()
     drop_from_disk(page, bare)
     expect(said).to_have_text("There are no audio files in the folder.")
     drop_from_disk(page, full)
     expect(said).to_contain_text("200 of its audio files are used")
-    expect(listed).to_have_count(204)
+    expect(listed).to_have_count(205)
     expect(listed.last).to_have_text("199.wav")
 
 

@@ -32,6 +32,9 @@ AUDIO_ENDINGS = {
 
 LEADS_NOWHERE = "the link leads nowhere; is its disk mounted?"
 
+BINS = {"$recycle.bin", "#recycle", "@recycle", "#snapshot", "@recently-snapshot"}
+"""Folders in which Windows, Synology and QNAP keep what was deleted, and copies of everything."""
+
 FULL = {errno.ENOSPC, errno.EDQUOT}
 """Error numbers of a full disk."""
 
@@ -89,7 +92,7 @@ class Place(Protocol):
 
 
 class Folder:
-    """All audio below a folder, once; names with a leading dot are skipped, links followed."""
+    """All audio below a folder, once; hidden names and recycle bins are skipped, links followed."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(absolute(root))
@@ -121,12 +124,13 @@ class Folder:
                 names.clear()
                 continue
             seen.add((status.st_dev, status.st_ino))
-            names[:] = sorted(name for name in names if not name.startswith("."))
+            shown = (name for name in names if not _is_hidden(name) and name.lower() not in BINS)
+            names[:] = sorted(shown)
             below = (os.path.join(folder, name) for name in names)
             linked += [path for path in below if os.path.islink(path)]
             for name in sorted(files):
                 path = Path(folder, name)
-                if name.startswith("."):
+                if _is_hidden(name):
                     continue
                 if path.suffix.lower() in AUDIO_ENDINGS:
                     yield listed(path)
@@ -241,6 +245,11 @@ def fetched(store: ObjectStore, key: str) -> Iterator[Path]:
 def _first_line(error: StoreError) -> str:
     """Return the store's message without the lines that follow for debugging."""
     return str(error).partition("\n")[0]
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a name has a leading dot; titles such as ``...And Justice for All`` have several."""
+    return name.startswith(".") and not name.startswith("..")
 
 
 def _leads_nowhere(path: Path) -> bool:

@@ -525,6 +525,19 @@ def test_linked_folders_are_looked_at_once_and_last(tmp_path: Path) -> None:
     assert found == [str(music / "real" / "a.ogg"), str(music / "linked" / "deep" / "b.ogg")]
 
 
+def test_titles_that_begin_with_dots_are_seen_and_what_is_hidden_or_deleted_is_not(
+    tmp_path: Path,
+) -> None:
+    titled = [tmp_path / name for name in ("...And Justice for All/One.mp3", "...Baby.mp3")]
+    hidden = [".Trash-1000/a.mp3", "._b.mp3", "#recycle/c.mp3", "disk/$Recycle.Bin/d.mp3"]
+    for path in (*titled, *(tmp_path / name for name in hidden)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = {one.location for one in Folder(tmp_path).find()}
+    assert found == set(map(str, titled))
+    assert len(list(Folder(tmp_path / "#recycle").find())) == 1
+
+
 @pytest.mark.parametrize("name", ["x.aif", "X.AIFC", "x.oga", "x.mp2", "x.wave", "book.m4b"])
 def test_usual_endings_are_audio(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()

@@ -55,6 +55,6 @@ async function listed(folder) {
   const reader = folder.createReader();
   const entries = [];
   for (let some = [null]; some.length; entries.push(...some)) some = await asked((done, failed) => reader.readEntries(done, failed));
-  const shown = entries.filter(({ name }) => !name.startsWith("."));
+  const shown = entries.filter(({ name }) => !/^\.(?!\.)/.test(name)); // titles such as "...And Justice for All" begin with several dots
   return shown.sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
 }
