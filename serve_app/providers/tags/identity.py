@@ -35,6 +35,11 @@ _YEAR = re.compile(
     r"(?:(?<!\d)|(?<=\d{4}))(1[89]\d\d|20\d\d)(?:(?:0\d|1[0-2])(?:[0-3]\d)?)?(?!\d)", re.ASCII
 )
 """A year, alone or in a date, which some programs write without dashes: 20190512, 12052019."""
+_YEAR_TAGS = (
+    *("originalyear", "originaldate", "tdor", "tory", "originalreleaseyear"),
+    *("date", "year"),
+)
+"""The first release, as Picard and beets name it in each format, before that of this edition."""
 _NUMBER = re.compile(r"(?:0\d{1,2}[.\s-]+|\d{1,3}\s*[.-]\s*)(?=\D)", re.ASCII)
 """A track's number on its album, before its name: with a leading zero, a dot or a dash."""
 
@@ -71,7 +76,8 @@ def identity_of(tags: Tags, path: Path, duration_s: float | None = None) -> Tagg
 
 
 def _names(tags: Tags) -> dict[str, object]:
-    year = _YEAR.search(tags.first("originalyear", "date", "year") or "")
+    years = (_YEAR.search(tags.first(name) or "") for name in _YEAR_TAGS)
+    year = next(filter(None, years), None)
     known: dict[str, object | None] = {
         "artist": tags.artist or None,
         "title": tags.title or None,

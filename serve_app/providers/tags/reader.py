@@ -55,7 +55,7 @@ _OTHER_NAMES = {
 """Matroska's album names, and CAF's names for what others call something else."""
 _FAULTS = (TinyTagException, struct.error, OSError, ValueError, LookupError, ArithmeticError)
 """What parsers raise when they meet unexpected data."""
-_SEPARATORS = re.compile(r"[\s_\-]+")
+_SEPARATORS = re.compile(r"[\s_\-/]+")
 _JOINERS = "\u200c\u200d" + "".join(map(chr, range(0xE0020, 0xE0080)))
 """Invisible, but needed in emoji, flags, and the scripts of Persian and of India's languages."""
 _GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
@@ -74,8 +74,8 @@ class Tags:
     """What a file says about itself.
 
     Attributes:
-        fields: Lower-case name without spaces, hyphens or underscores (``musicbrainztrackid``) to
-            its values, in the order of the file. Values are never empty.
+        fields: Lower-case name without spaces, hyphens, slashes or underscores, such as
+            ``musicbrainztrackid``, to its values in the order of the file. Values are never empty.
         cover: The front cover, else any picture; None if there is none of acceptable size.
     """
 

@@ -115,6 +115,15 @@ def test_id3_counts_before_other_chunks(kind: str, tmp_path: Path) -> None:
     assert tags.first("comment") == "Kept"
 
 
+def test_picard_s_id_of_the_recording_is_read_from_wma(tmp_path: Path) -> None:
+    wma = Encoding("WMA", "asf", "wmav2", "fltp", RATE, 128_000)
+    path = wma.write(tmp_path / "a.wma", 2)
+    file = mutagen.File(path)
+    file["MusicBrainz/Track Id"] = MBID
+    file.save()
+    assert identity_of(read_tags(path), path).identity.mbid == MBID
+
+
 def test_the_first_artist_of_wma_is_the_one_that_players_show(tmp_path: Path) -> None:
     wma = Encoding("WMA", "asf", "wmav2", "fltp", RATE, 128_000)
     path = wma.write(tmp_path / "a.wma", 2)

@@ -160,6 +160,35 @@ def test_the_year_of_a_date_is_read_however_it_is_written(written: str, year: in
     assert identity_of(named(date=written), Path("a.mp3")).identity.year == year
 
 
+@pytest.mark.parametrize(
+    ("encoding", "name", "edition"),
+    [
+        (Encoding("MP3", "mp3", "libmp3lame"), "TDOR", "TDRC"),
+        (Encoding("FLAC", "flac", "flac", "s16"), "originaldate", "date"),
+        (
+            Encoding("WMA", "asf", "wmav2", "fltp", 44_100, 128_000),
+            "WM/OriginalReleaseYear",
+            "WM/Year",
+        ),
+    ],
+    ids=["mp3", "flac", "wma"],
+)
+def test_the_year_is_that_of_the_first_release(
+    encoding: Encoding, name: str, edition: str, tmp_path: Path
+) -> None:
+    """As beets writes it; only M4A had it."""
+    path = encoding.write(tmp_path / f"a.{encoding.name.lower()}", 2)
+    for year, known in (("0000", 2011), ("1971-05-03", 1971)):
+        file = mutagen.File(path)
+        if file.tags is None:
+            file.add_tags()
+        for field, text in ((name, year), (edition, "2011")):
+            is_id3 = isinstance(file.tags, ID3)
+            file[field] = getattr(mutagen.id3, field)(text=text) if is_id3 else text
+        file.save()
+        assert identity_of(read_tags(path), path).identity.year == known
+
+
 def test_the_frame_of_musicbrainz_counts_before_a_text_that_others_left(tmp_path: Path) -> None:
     path = tagged_id3(tmp_path / "a.mp3")
     tags = ID3(path)
