@@ -18,8 +18,6 @@ KEPT_S = 24 * 3600
 IN_FLIGHT_S, HOLD_AGAIN_S = 15.0, 4.0
 """Time until a key lapses if its process dies, and between renewals while the process lives."""
 
-LONGEST_KEY = 255
-
 
 @dataclass(frozen=True, slots=True)
 class Fresh:

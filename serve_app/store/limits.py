@@ -40,14 +40,14 @@ class LocalBuckets:
 
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def take(self, key: str, per_s: float, burst: float, cost: int) -> tuple[bool, float]:
-        """Take ``cost`` tokens if available; return whether they were, and the level afterwards."""
+    def take(self, key: str, per_s: float, burst: float) -> tuple[bool, float]:
+        """Take a token if there is one; return whether there was, and the level afterwards."""
         now = time.monotonic()
         level, at = self.levels.get(key, (burst, now))
         level = min(burst, level + (now - at) * per_s)
-        is_allowed = level >= max(cost, 1)
+        is_allowed = level >= 1
         if is_allowed:
-            level -= cost
+            level -= 1
         if len(self.levels) >= LOCAL_BUCKETS:
             self.levels.clear()
         self.levels[key] = (level, now)
@@ -64,30 +64,28 @@ class Limits:
         self._local = LocalBuckets()
         self._away = Away()
 
-    async def check(self, owner: str, kind: str, tier: Tier, cost: int = 1) -> Decision:
+    async def check(self, owner: str, kind: str, tier: Tier) -> Decision:
         """Count one request of class ``kind`` (read, compute, poll) against the tier's rate."""
-        return await self._decide(kind, f"rl:{kind}:{owner}", tier.rate[kind], WINDOW_S, None, cost)
+        return await self._decide(kind, f"rl:{kind}:{owner}", tier.rate[kind])
 
     async def check_job_poll(self, owner: str, job_id: str) -> Decision:
         """Count one poll of one job: one a second, five at once."""
         return await self._decide(
-            "job", f"rl:job:{owner}:{job_id}", JOB_POLLS_PER_S, 1, JOB_POLL_BURST, 1
+            "job", f"rl:job:{owner}:{job_id}", JOB_POLLS_PER_S, 1, JOB_POLL_BURST
         )
 
-    async def check_failed_auth(self, address: str, *, count: bool) -> Decision:
-        """Check an address before authentication, and count it after a failed one."""
-        return await self._decide(
-            "auth", f"rl:auth:{address}", FAILED_AUTH_PER_MINUTE, WINDOW_S, None, int(count)
-        )
+    async def check_failed_auth(self, address: str) -> Decision:
+        """Count one failed authentication from an address."""
+        return await self._decide("auth", f"rl:auth:{address}", FAILED_AUTH_PER_MINUTE)
 
     async def _decide(
-        self, kind: str, key: str, limit: int, window_s: int, burst: int | None, cost: int
+        self, kind: str, key: str, limit: int, window_s: int = WINDOW_S, burst: int | None = None
     ) -> Decision:
         depth = burst or limit
         if self._away.is_over:
             try:
                 allowed, remaining, retry_ms, reset_ms = await self._store.run(
-                    "gcra", [key], [limit, window_s * 1000, depth, cost]
+                    "gcra", [key], [limit, window_s * 1000, depth]
                 )
             except ServiceUnavailableError:
                 self._away.mark()
@@ -103,7 +101,7 @@ class Limits:
                 )
         per_s = limit / window_s / self._replicas
         share = max(1.0, depth / self._replicas)
-        is_allowed, level = self._local.take(key, per_s, share, cost)
+        is_allowed, level = self._local.take(key, per_s, share)
         return Decision(
             allowed=is_allowed,
             kind=kind,

@@ -206,7 +206,7 @@ async def authenticate(
         tell_unknown(request)
         return caller
     address = request.client.host if request.client else "unknown"
-    decision = await services.limits.check_failed_auth(address, count=True)
+    decision = await services.limits.check_failed_auth(address)
     if not decision.allowed:
         request.state.headers.update(rate_headers(decision))
         raise RateLimitError(

@@ -24,7 +24,6 @@ from serve_app.services.identify.identified import Identified
 from serve_app.store.limits import Limits
 
 SPACE = "identify"
-SLOT_TTL_S = 60.0
 MAX_IN_FLIGHT = 64
 """Identifications that one process of the API runs at a time; more are refused."""
 NOBODY = "No identification service could answer; nothing was charged. Try again later."
@@ -101,9 +100,7 @@ class IdentifyService:
             if known is not None:
                 return await self._answer_known(caller, stored, known, request_id)
         slot = new_ulid()
-        if not await self._limits.acquire_slot(
-            caller.owner, SPACE, tier.identify_in_flight, slot, SLOT_TTL_S
-        ):
+        if not await self._limits.acquire_slot(caller.owner, SPACE, tier.identify_in_flight, slot):
             raise ConcurrencyError(
                 f"your tier identifies {tier.identify_in_flight} clips at a time; "
                 "wait for one to end"
