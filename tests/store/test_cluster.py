@@ -187,10 +187,10 @@ async def test_money_jobs_and_keys_work_on_a_cluster(
     await jobs.submit(NewJob("job_last", "owner1", "basic", "analysis", some_work(), 0))
     lost = await jobs.claim("w3")
     assert lost is not None
-    await jobs._sweep.give_back(lost)
+    await jobs.give_back(lost)
     last = await jobs.claim("w4")
     assert last is not None
-    assert (last.job_id, last.attempt) == ("job_last", 2)
+    assert (last.job_id, last.fence) == ("job_last", 2)
     await jobs.recover()
     assert await hooks.deliver_due() == len(OWNERS)
     assert sorted(sent) == [f"https://example.org/{owner}" for owner in OWNERS]

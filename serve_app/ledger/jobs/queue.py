@@ -309,7 +309,13 @@ class Jobs:
         with contextlib.suppress(ServiceUnavailableError):  # otherwise its lease ends
             claim = await attempt
             if claim is not None:
-                await self._sweep.give_back(claim)
+                await self.give_back(claim)
+
+    async def give_back(self, claim: Claim) -> None:
+        """Queue a job again that nobody has begun to work on; the attempt does not count."""
+        lanes = self._lanes[claim.work.stage]
+        await lanes.done(claim.job_id, claim.token, was_served=False)
+        await self.pass_on(claim, claim.work)
 
     async def _start(self, account: str, job_id: str, worker_id: str, token: str) -> Claim | None:
         keys = self._store.keys

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from serve_app.ledger.jobs.lanes import Lanes
 from serve_app.ledger.jobs.records import JobPolicy, ending_keys
-from serve_app.ledger.jobs.types import Claim, Recovery, Stage, UrlSource
+from serve_app.ledger.jobs.types import Recovery, Stage, UrlSource
 from serve_app.store.client import Store
 from serve_app.store.keys import split_member
 
@@ -31,10 +31,6 @@ class JobSweep:
         self._lanes = lanes
         self._policy = policy
 
-    async def give_back(self, claim: Claim) -> None:
-        """Queue a job again whose claim nobody received."""
-        await self._check(claim.account, claim.job_id, dead_worker=claim.worker_id)
-
     async def recover(self, share_ms: int = 0) -> Recovery:
         """Look at every unfinished job whose time has come; call it every second.
 
@@ -52,7 +48,7 @@ class JobSweep:
         unclaimed = {
             job: stage for stage, lanes in self._lanes.items() for job in await lanes.expired()
         }
-        checks = [await self._check(*job, unclaimed=stage) for job, stage in unclaimed.items()]
+        checks = [await self._check(*job, stage) for job, stage in unclaimed.items()]
         for account, job_id in (split_member(raw) for members in due.values() for raw in members):
             if (account, job_id) not in unclaimed:
                 checks.append(await self._check(account, job_id))
@@ -65,7 +61,7 @@ class JobSweep:
         )
 
     async def _check(
-        self, account: str, job_id: str, *, dead_worker: str = "", unclaimed: Stage | None = None
+        self, account: str, job_id: str, unclaimed: Stage | None = None
     ) -> tuple[str, str]:
         """Check a job; ``unclaimed`` is the stage whose lanes have an expired claim of it.
 
@@ -77,7 +73,7 @@ class JobSweep:
             "job_check",
             ending_keys(self._store.keys, account, job_id),
             [
-                *(account, job_id, dead_worker, policy.max_attempts),
+                *(account, job_id, policy.max_attempts),
                 *(int(policy.queue_limit_s * 1000), int(policy.run_limit_s * 1000)),
                 *(FIRST_LOOK_MS, LONGEST_PAUSE_MS),
                 *(CRASH_MESSAGE, QUEUE_MESSAGE, RUN_MESSAGE, int(policy.lease_s * 1000)),
@@ -93,7 +89,7 @@ class JobSweep:
         if unclaimed not in (None, stage):
             await self._lanes[unclaimed].drop(job_id)  # its next stage has it already
         if word != "WAIT":
-            take = unclaimed == stage or bool(dead_worker) or word == "REQUEUED"
+            take = unclaimed == stage or word == "REQUEUED"
             lanes = self._lanes[stage]
             await lanes.put(tier.decode(), account, job_id, int(delay_ms), take=take)
         return word, key.decode()

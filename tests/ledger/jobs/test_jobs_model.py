@@ -49,6 +49,7 @@ class ModelJob:
     cost: int
     state: JobState = JobState.QUEUED
     fence: int = 0
+    attempts: int = 0
     lease: int = 0
     started: int = 0
     queued: int = 0
@@ -100,8 +101,9 @@ class JobsMachine(RuleBasedStateMachine):
             return
         job = self.model[claim.job_id]
         assert job.state is JobState.QUEUED
-        assert claim.fence == job.fence + 1 <= POLICY.max_attempts
-        job.state, job.fence = JobState.RUNNING, claim.fence
+        assert claim.fence == job.fence + 1
+        assert claim.attempt == job.attempts + 1 <= POLICY.max_attempts
+        job.state, job.fence, job.attempts = JobState.RUNNING, claim.fence, claim.attempt
         job.lease, job.started = self.s.now_ms + LEASE_MS, self.s.now_ms
         self.claims.append(claim)
 
@@ -152,7 +154,7 @@ class JobsMachine(RuleBasedStateMachine):
             job.state, job.used = JobState.FAILED, 0
 
     def lose(self, job: ModelJob) -> None:
-        if self.s.now_ms >= job.started + RUN_MS or job.fence >= POLICY.max_attempts:
+        if self.s.now_ms >= job.started + RUN_MS or job.attempts >= POLICY.max_attempts:
             job.state, job.used = JobState.FAILED, 0
         else:
             job.state, job.queued = JobState.QUEUED, self.s.now_ms
@@ -170,14 +172,10 @@ class JobsMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
         claim = data.draw(st.sampled_from(self.claims))
-        self.run(self.s.jobs._sweep.give_back(claim))
-        job = self.model[claim.job_id]
-        holders = {(c.job_id, c.fence): c.worker_id for c in self.claims}
-        is_his = holders.get((claim.job_id, job.fence)) == claim.worker_id
-        if job.state is JobState.RUNNING and (is_his or self.s.now_ms >= job.lease):
-            self.lose(job)
-        elif job.state is JobState.QUEUED and self.s.now_ms >= job.queued + QUEUE_MS:
-            job.state, job.used = JobState.FAILED, 0
+        self.run(self.s.jobs.give_back(claim))
+        if self.is_current(claim):
+            job = self.model[claim.job_id]
+            job.state, job.queued, job.attempts = JobState.QUEUED, self.s.now_ms, job.attempts - 1
 
     @rule()
     def lanes_are_lost(self) -> None:
@@ -201,7 +199,7 @@ class JobsMachine(RuleBasedStateMachine):
             record = self.run(self.s.jobs.get(job.account, job_id))
             assert record.state is job.state, job_id
             assert record.credits_used == job.used
-            assert (record.attempts, record.result) == (job.fence, job.result)
+            assert (record.attempts, record.result) == (job.attempts, job.result)
             hold = self.run(
                 self.s.store.command("GET", self.s.store.keys.hold(job.account, f"job:{job_id}"))
             )
