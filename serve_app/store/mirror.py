@@ -202,7 +202,10 @@ class Mirror:
                     file.write(block)
             if digest_of(part) != entry["sha256"]:
                 part.unlink()
-                raise DamagedPublicationError(f"{name} is damaged in the store; publish it again")
+                raise DamagedPublicationError(
+                    f"{name} is damaged in the store: delete blobs/{entry['sha256']} there, and "
+                    "publish it again"
+                )
             part.replace(path)
         for name, target in listing["links"].items():
             fresh = self._folder / f"{name}.part"
