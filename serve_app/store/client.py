@@ -208,11 +208,13 @@ class Store:
         except UNAVAILABLE as error:
             if silence is not None and isinstance(error, TimeoutError | RedisTimeoutError):
                 silence.was_met(limit_s)
+            await self._leave_replica(error)
             raise ServiceUnavailableError(
                 "part of the service is unavailable; try again"
             ) from error
         except ResponseError as error:
             if says_unavailable(str(error)):
+                await self._leave_replica(error)
                 raise ServiceUnavailableError(
                     "part of the service is unavailable; try again"
                 ) from error
@@ -220,6 +222,12 @@ class Store:
         if silence is not None:
             silence.was_broken()
         return answer
+
+    async def _leave_replica(self, error: Exception) -> None:
+        """Connect anew if a server has become a replica: its address may lead to another by now."""
+        is_replica = isinstance(error, ReadOnlyError) or "-READONLY " in str(error)
+        if is_replica and isinstance(self.redis, Redis):
+            await self.redis.connection_pool.disconnect(inuse_connections=False)
 
     async def command(self, *parts: str | bytes | int | float) -> Any:
         """Run one plain command.

@@ -1,4 +1,4 @@
-"""A payment is acknowledged only when a replica has it."""
+"""A payment is acknowledged only when a replica has it; a replica that takes over is found."""
 
 import asyncio
 import contextlib
@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
@@ -77,3 +78,36 @@ async def test_payments_wait_for_a_replica(pair: tuple[LocalRedis, LocalRedis]) 
         os.kill(second.pid, signal.SIGCONT)
     assert await acknowledged(ledger, "pay:2", 20) == 30
     await store.close()
+
+
+async def test_open_connections_to_a_server_that_became_a_replica_are_left(
+    pair: tuple[LocalRedis, LocalRedis],
+) -> None:
+    first, second = pair
+    primary = first
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while some := await source.read(1 << 16):
+            target.write(some)
+        target.close()
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind = await asyncio.open_unix_connection(urlsplit(primary.url).path)
+        await asyncio.gather(copy(reader, behind[1]), copy(behind[0], writer))
+
+    address = await asyncio.start_server(lead, "127.0.0.1", 0)
+    port = address.sockets[0].getsockname()[1]
+    store = connect(f"redis://127.0.0.1:{port}", shards=4, timeout_s=30)
+    ledger = Ledger(store, small_tiers(), topup_replicas=1)
+    assert await acknowledged(ledger, "pay:1", 10) == 10
+    with Redis.from_url(first.url) as old, Redis.from_url(second.url) as new:
+        new.replicaof("NO", "ONE")
+        old.replicaof("127.0.0.1", 1)
+        primary = second
+        ledger = Ledger(store, small_tiers())
+        async with asyncio.timeout(20):
+            assert await acknowledged(ledger, "pay:2", 20) == 30
+        assert new.exists(store.keys.payment(ACCOUNT, "pay:2"))
+    await store.close()
+    address.close()
+    await address.wait_closed()
