@@ -1,13 +1,13 @@
 """`afa credits`: show, grant, top up and audit credits."""
 
-import getpass
+import os
 from typing import Annotated
 
 import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from serve_app.cli.environment import console
+from serve_app.cli.environment import console, named_user
 from serve_app.cli.ledger_access import LedgerAccess, with_account, with_ledger
 from serve_app.domain.credits import MOST_CREDITS, AuditReport, Balance
 from serve_app.domain.keys import TEST_NAMESPACE
@@ -134,7 +134,7 @@ def adjust(
 ) -> None:
     """Correct an account by hand; the journal keeps who did it and why."""
     entry = once or f"cli-{new_ulid()}"
-    operator = getpass.getuser()
+    operator = named_user(os.getuid())
     show_balance(
         with_account(
             account, lambda access: access.ledger.adjust(account, entry, credits, operator, reason)

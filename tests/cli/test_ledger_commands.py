@@ -214,6 +214,21 @@ def test_adjusting_works_before_the_first_call(url: str) -> None:
     assert "59900" in done.output, done.stderr
 
 
+def test_an_operator_without_a_name_is_noted_by_number(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+    assert afa("keys", "create", "bob", "--tier", "pro").exit_code == 0
+    done = afa("credits", "adjust", "bob", "5", "--reason", "typo")
+    assert done.exit_code == 0, done.exception
+    with Redis.from_url(url) as redis:
+        (stream,) = redis.scan_iter("cr:*:j")
+        notes = [json.loads(call[b"w"]) for _, call in redis.xrange(stream) if b"w" in call]
+    assert notes == [{"operator": "54321", "reason": "typo"}]
+
+
 def test_amounts_that_sums_could_not_tell_are_refused(url: str) -> None:
     assert afa("keys", "create", "bob").exit_code == 0
     too_many = "1000000000001"
