@@ -18,6 +18,8 @@ from redis import Redis
 from redis.exceptions import OutOfMemoryError
 from typer.testing import CliRunner
 
+from configs.settings import Settings
+from serve_app.cli.examination.redis_roles import of_access
 from serve_app.cli.main import app
 from serve_app.composition.files import below, tracks_mirror
 from serve_app.composition.options import StoreOptions
@@ -159,6 +161,20 @@ def test_a_user_who_may_run_no_scripts_is_told(
     assert "maxmemory-policy cannot be read" in told
     assert "ACL SETUSER NAME +@scripting" in told
     assert REST in told
+
+
+@pytest.mark.redis
+def test_a_user_who_may_send_no_messages_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with redis_of() as url, Redis.from_url(url) as redis:
+        redis.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-@pubsub")
+        named = url.replace("unix://", "unix://app:secret@")
+        status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=named)
+        findings = list(of_access(Settings()))
+    assert status == 1
+    assert "ACL SETUSER NAME +@pubsub &afa-*" in told
+    assert [finding.part for finding in findings] == ["AFA_REDIS_URL"]
 
 
 @pytest.mark.redis

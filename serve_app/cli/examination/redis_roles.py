@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisClusterException, ResponseError
 
 from configs.settings import Settings
 from serve_app.cli.examination.finding import Finding, attempt, fault
@@ -18,6 +18,7 @@ from serve_app.composition.files import LocalFiles, NotRunningError
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.local.embedded_redis import LocalRedisError, find_binary
 from serve_app.store.client import DEFAULT_PORT, Store, connect, is_same_server
+from serve_app.store.keys import JOB_EVENTS
 
 LEDGER_SETTINGS = {
     "appendonly": "yes",
@@ -43,6 +44,7 @@ SENTINEL = (
     "it has no data: name the primary, by an address that leads to another where that is promoted"
 )
 NO_SCRIPTS = "afa works by scripts: ACL SETUSER NAME +@scripting"
+NO_CHANNELS = "afa's processes send messages: ACL SETUSER NAME +@pubsub &afa-*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
     """
     with connected(url) as (store, run):
         try:
-            run(store.command("PING"))
+            ping(store, run)
         except ServiceUnavailableError as error:
             state = "no answer" if is_own else no_answer(url, error)
             yield Finding("ledger", state, "" if is_own else AWAY, not is_own)
@@ -114,13 +116,14 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
             yield from attempt("ledger", partial(of_memory, server), AWAY)
             yield from attempt("ledger", partial(of_replication, server, is_own=is_own), AWAY)
             yield from attempt("ledger", partial(of_clock, server, script), NO_SCRIPTS)
+            yield from attempt("ledger", partial(of_channels, server), NO_CHANNELS)
 
 
 def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
     """Check that the cache can be written to, and makes room for new values."""
     with connected(url) as (store, run):
         try:
-            run(store.command("PING"))
+            ping(store, run)
         except ServiceUnavailableError as error:
             yield fault("cache", no_answer(url, error), AWAY)
             return
@@ -147,7 +150,7 @@ def of_server(setting: str, url: str) -> Iterator[Finding]:
     """Check that a server answers, and accepts writes if it is the ledger's."""
     with connected(url) as (store, run):
         try:
-            run(store.command("PING"))
+            ping(store, run)
         except ServiceUnavailableError as error:
             yield fault(setting, no_answer(url, error), AWAY)
             return
@@ -164,6 +167,24 @@ def of_server(setting: str, url: str) -> Iterator[Finding]:
         except ServiceUnavailableError as error:
             state = f"{place_of(url)} takes no writes ({error.__cause__})"
             yield fault(setting, state, "`afa doctor` says what to do")
+            return
+        for server in servers(setting, store, run):
+            yield from attempt(setting, partial(of_channels, server), NO_CHANNELS)
+
+
+def ping(store: Store, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    """Wait for an answer.
+
+    Raises:
+        ServiceUnavailableError: There is none.
+        RedisClusterException: The address is not that of a Redis Cluster whose nodes answer.
+    """
+    try:
+        run(store.command("PING"))
+    except ServiceUnavailableError as error:
+        if isinstance(error.__cause__, RedisClusterException):
+            raise error.__cause__ from None
+        raise
 
 
 def of_mode(server: Server, *, is_cluster: bool) -> Iterator[Finding]:
@@ -266,6 +287,12 @@ def of_clock(server: Server, script: bytes) -> Iterator[Finding]:
     skew_s = int(server.ask("EVAL", script, 0)) / 1000 - time.time()
     if abs(skew_s) > MOST_SKEW_S:
         yield server.finding(f"its clock differs by {skew_s:.0f} s", "keep clocks by NTP")
+
+
+def of_channels(server: Server) -> Iterator[Finding]:
+    """Check that this user may send messages; nobody waits for a job without an id."""
+    server.ask("PUBLISH", JOB_EVENTS, "")
+    yield from ()
 
 
 def of_eviction(server: Server) -> Iterator[Finding]:
