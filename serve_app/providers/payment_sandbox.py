@@ -3,6 +3,7 @@
 Invariant: like a real one, it makes at most one charge per intent id, whatever it answers.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -44,9 +45,14 @@ class SandboxPayments:
     calls: list[str] = field(default_factory=list)
     store: ObjectStore | None = None
     _is_recalled: bool = False
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
         """Charge, or misbehave; a second call for an intent returns what the first did."""
+        async with self._turn:  # charges are kept in one file
+            return await self._charge(intent_id, account, amount_minor)
+
+    async def _charge(self, intent_id: str, account: str, amount_minor: int) -> PaymentOutcome:
         await self._recall()
         self.calls.append(intent_id)
         if intent_id in self.outcomes:
@@ -68,7 +74,8 @@ class SandboxPayments:
 
     async def look_up(self, intent_id: str) -> PaymentOutcome:
         """Return an intent's outcome; one that succeeds late has succeeded at the next call."""
-        await self._recall()
+        async with self._turn:
+            await self._recall()
         known = self.outcomes.get(intent_id, PaymentOutcome.NOT_FOUND)
         if known is PaymentOutcome.PENDING:
             self.outcomes[intent_id] = PaymentOutcome.SUCCEEDED
