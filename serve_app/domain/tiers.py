@@ -18,6 +18,10 @@ ORDER = (*SOLD, LOCAL)
 COUNTED = ("monthly_credits", "cache_lookups", "grace_credits")
 """Fields that the ledger calculates with."""
 
+CLASSES = frozenset({"read", "compute", "poll"})
+MOST_PER_MINUTE = 1_000_000
+"""Scripts count whole microseconds between two requests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -44,7 +48,7 @@ class Tiers:
     """All tiers by name.
 
     Raises:
-        ValueError: A tier is missing, or a field is missing, unknown, negative or too large.
+        ValueError: A tier is missing, or a field is missing, unknown, too small or too large.
     """
 
     def __init__(self, table: Mapping[str, Mapping[str, Any]]) -> None:
@@ -56,6 +60,14 @@ class Tiers:
                 raise ValueError(f"tier {name}: wrong fields {sorted(set(row) ^ names)}")
             if any(isinstance(value, int) and value < 0 for value in row.values()):
                 raise ValueError(f"tier {name}: negative value")
+            if min(row["asset_lifetime_s"], row["lane_weight"]) < 1:
+                raise ValueError(f"tier {name}: asset_lifetime_s and lane_weight are at least 1")
+            rates = row["rate"]
+            if set(rates) != CLASSES or not all(1 <= n <= MOST_PER_MINUTE for n in rates.values()):
+                raise ValueError(
+                    f"tier {name}: rate has {', '.join(sorted(CLASSES))}, each from 1 to "
+                    f"{MOST_PER_MINUTE}"
+                )
             if max(row[field] for field in COUNTED) > MOST_CREDITS:
                 raise ValueError(f"tier {name}: {', '.join(COUNTED)} are at most {MOST_CREDITS}")
         self._by_name = {name: Tier(name=name, **row) for name, row in table.items()}

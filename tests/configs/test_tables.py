@@ -43,6 +43,12 @@ def test_a_wrong_tier_table_is_refused() -> None:
         Tiers(changed(table, colour="red"))
     with pytest.raises(ValueError, match="negative"):
         Tiers(changed(table, upload_bytes=-1))
+    for name in ("asset_lifetime_s", "lane_weight"):
+        with pytest.raises(ValueError, match="at least 1"):
+            Tiers(changed(table, **{name: 0}))
+    for wrong in ({"compute": 0}, {"read": 1_000_001}, {"write": 1}):
+        with pytest.raises(ValueError, match="compute, poll, read, each from 1"):
+            Tiers(changed(table, rate=table["pro"]["rate"] | wrong))
     for name in ("monthly_credits", "cache_lookups", "grace_credits"):
         Tiers(changed(table, **{name: MOST_CREDITS}))
         with pytest.raises(ValueError, match="at most 1000000000000"):

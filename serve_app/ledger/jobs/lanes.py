@@ -82,9 +82,7 @@ class Lanes:
         """Use the lanes of a space; each space has its own order, claims and averages."""
         self._store = store
         self._space = space
-        self._weights = {
-            tier.name: tier.lane_weight for tier in tiers.every if tier.lane_weight > 0
-        }
+        self._weights = {tier.name: tier.lane_weight for tier in tiers.every}
         self._keys = [
             lane_key(name, space)
             for name in (*STRUCTURES, *(f"ring:{lane}" for lane in self._weights))
