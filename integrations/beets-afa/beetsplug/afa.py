@@ -101,9 +101,8 @@ class AfaPlugin(plugins.BeetsPlugin):
                         self.keep(item, future.result(), write=write)
                     except (BadRequestError, JobFailedError, OSError) as error:
                         self._log.warning("{}: {}", item.filepath, getattr(error, "message", error))
-            except AfaError:
-                pool.shutdown(cancel_futures=True)
-                raise
+            finally:
+                pool.shutdown(cancel_futures=True)  # after Ctrl-C, too, no further file is sent
 
     def keep(self, item: Item, heard: AnalysisFeatures, *, write: bool) -> None:
         """Store the features of an item, and also write them to its file if ``write`` is set."""

@@ -159,3 +159,19 @@ def test_an_import_goes_on_without_the_service(library: Library, tmp_path: Path)
     with pytest.raises(UserError, match="set `key`"):
         plugin.describe([item], write=False)
     config["afa"].set({})
+
+
+def test_ctrl_c_ends_it_after_the_files_at_work(
+    service: type[Service],
+    library: Library,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    items = [add(library, tmp_path / f"{n}.mp3") for n in range(100)]
+    monkeypatch.setattr(AfaPlugin, "keep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        AfaPlugin().describe(items, write=False)
+    assert 0 < len(service.uploads) < 50
