@@ -61,11 +61,12 @@ class Reply:
         """Return the parsed body.
 
         Raises:
-            ProviderUnavailableError: It is HTML, empty or cut off; the message has the status.
+            ProviderUnavailableError: It is HTML, empty, cut off or too deep; the message has the
+                status.
         """
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ProviderUnavailableError(
                 self.provider, f"status {self.status} with a body that is not JSON"
             ) from error
@@ -93,7 +94,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     text = headers.get("retry-after")
     if text is None:
         return None
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         return float(text)
     try:
         until = parsedate_to_datetime(text)

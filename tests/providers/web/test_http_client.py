@@ -266,6 +266,16 @@ def test_retry_after_in_seconds(text: str | None, expected: float | None) -> Non
     assert retry_after(httpx.Headers(headers)) == expected
 
 
+def test_retry_after_in_a_digit_that_is_no_number_is_none() -> None:
+    assert retry_after(httpx.Headers([(b"retry-after", b"\xb2")])) is None
+
+
+def test_a_body_that_is_too_deep_makes_no_sense() -> None:
+    reply = Reply("itunes", 200, httpx.Headers(), b"[" * 1_000_000)
+    with pytest.raises(ProviderUnavailableError, match="not JSON"):
+        reply.json()
+
+
 def test_retry_after_as_a_date() -> None:
     until = datetime.now(UTC) + timedelta(seconds=60)
     headers = httpx.Headers({"Retry-After": format_datetime(until, usegmt=True)})
