@@ -17,7 +17,7 @@ from serve_app.cli.output.progress import shown_steps
 from serve_app.composition.files import LocalFiles, tracks_mirror
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
-from serve_app.domain.track_ids import AmbiguousTrackId, InvalidTrackIdError, parse_track_id
+from serve_app.domain.track_ids import InvalidTrackIdError, readings
 from serve_app.providers.catalog.build import (
     CatalogBusyError,
     CatalogFileError,
@@ -127,7 +127,7 @@ def pull(
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
     with told(CatalogBusyError), resumable(), locked(room, "pull"):
-        with told(ValueError, httpx.HTTPError), shown_steps() as show:
+        with told(ValueError, httpx.HTTPError, httpx.InvalidURL), shown_steps() as show:
             report = pulling.run(dump, sources, show)
         show_dump(report, room / dump)
         import_command([part for one in Dump for part in Pulling(room / one).parts()])
@@ -167,13 +167,11 @@ def find(
     """Look up a track as the service does."""
     catalog = Catalog.open(folder())
     if len(words) == 1:
-        with told(InvalidTrackIdError):
-            track_id = parse_track_id(words[0])
-        if isinstance(track_id, AmbiguousTrackId):
-            readings = [track_id.apple, track_id.deezer]
-        else:
-            readings = [track_id]
-        found = [identity for one in readings if (identity := catalog.by_id(one)) is not None]
+        try:
+            track_ids = readings(words[0])
+        except InvalidTrackIdError as error:
+            fail(f"{error} Or name the track: `afa catalog find ARTIST TITLE`.")
+        found = [identity for one in track_ids if (identity := catalog.by_id(one)) is not None]
     else:
         found = [match.identity for match in catalog.find(words[0], " ".join(words[1:]))]
     if not found:

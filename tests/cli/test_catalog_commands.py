@@ -80,3 +80,9 @@ def test_a_pull_without_room_for_its_folder_is_a_line(
     assert refused.exit_code == 1
     assert "No space left" in refused.stderr
     assert f"GB are free at {tmp_path}. " in refused.stderr
+
+
+def test_a_name_in_one_word_is_told_what_to_write() -> None:
+    told = run("find", "Daft Punk").stderr
+    assert told.startswith("afa: That is not a track identifier.")
+    assert told.endswith("Or name the track: `afa catalog find ARTIST TITLE`.\n")

@@ -151,7 +151,8 @@ def _blocks(archive: Path, feature: Feature) -> Iterator[tuple[pa.RecordBatch, f
             except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
                 message = f"{archive}: not a CSV with {', '.join(columns)}, or cut off"
                 raise DumpFormatError(f"{message}; fetch it again") from error
-            yield table.combine_chunks().to_batches()[0], file.tell() / n_bytes
+            for batch in table.combine_chunks().to_batches():
+                yield batch, file.tell() / n_bytes
 
 
 def _csv_in(archive: Path) -> Iterator[tuple[IO[bytes], int]]:

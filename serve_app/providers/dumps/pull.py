@@ -88,6 +88,8 @@ class Pulling:
             if not path.is_file():
                 raise ValueError(f"{source}: no such file")
             return path
+        if not name_in(source):
+            raise ValueError(f"{source} names no file; give the whole address of the archive")
         return fetch(source, self._fetched_dir, tell)
 
     def _convert(self, dump: Dump, files: Sequence[Path], tell: Progress) -> DumpReport:
@@ -187,6 +189,11 @@ def _told(
             tell("converting recordings", n, max(n, round(n / share)))
 
 
+def name_in(address: str) -> str:
+    """Return the name of the file that an address leads to; empty if it names none."""
+    return PurePosixPath(urlsplit(address).path).name
+
+
 def fetch(address: str, folder: Path, tell: Progress) -> Path:
     """Fetch a file, resuming an earlier attempt if it is still the same file.
 
@@ -194,7 +201,7 @@ def fetch(address: str, folder: Path, tell: Progress) -> Path:
         httpx.HTTPError: The address does not answer, or answers with an error.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    whole = folder / PurePosixPath(urlsplit(address).path).name
+    whole = folder / name_in(address)
     if whole.exists():
         return whole
     partial, note = Path(f"{whole}.partial"), Path(f"{whole}.etag")

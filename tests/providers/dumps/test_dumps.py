@@ -312,6 +312,18 @@ def test_a_dump_of_nothing_is_refused(tmp_path: Path, body: bytes) -> None:
         )
 
 
+def test_an_empty_line_that_is_a_block_of_its_own_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "BLOCK_BYTES", 1)
+    (tmp_path / "rhythm.csv").write_text(f"mbid,bpm\n{UUID(int=7)},120.0\n\n")
+    (tmp_path / "tonal.csv").write_text(f"mbid,key_key,key_scale\n{UUID(int=7)},A,minor\n\n")
+    report = import_features(
+        tmp_path / "rhythm.csv", tmp_path / "tonal.csv", tmp_path / "out.parquet", silent
+    )
+    assert (report.n_items, report.n_used) == (2, 2)
+
+
 def test_features_meet_whatever_the_order_and_the_case_of_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

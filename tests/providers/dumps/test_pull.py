@@ -352,3 +352,21 @@ def test_a_conversion_of_features_goes_on(
     assert {one.name for one in pulling.parts()[0].parent.iterdir()} == {
         "whole", *(f"{digit}.parquet" for digit in features.DIGITS)
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("http://127.0.0.1:9/", "names no file; give the whole address of the archive"),
+        ("http://127.0.0.1:port/recording.tar.xz", "Invalid port"),
+        ("http://[a/recording.tar.xz", "Invalid IPv6 URL"),
+    ],
+)
+def test_an_address_that_is_none_is_a_line(
+    address: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+    done = CliRunner().invoke(app, ["catalog", "pull", "musicbrainz", "--from", address])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("afa: ")
+    assert told in done.stderr
