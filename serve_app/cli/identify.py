@@ -24,7 +24,7 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR
-from serve_app.providers.catalog.build import CatalogFileError, open_parquet
+from serve_app.providers.catalog.build import CatalogFileError, rows_in
 from serve_app.providers.catalog.rows import DEFAULT_AUDIO, AudioPolicy, RowError, parse_row
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.manifest import (
@@ -96,7 +96,7 @@ class OwnIndex:
 def identify(
     sources: Annotated[
         list[str],
-        typer.Argument(help=f"Audio of three seconds or more. {SOURCES_HELP}", metavar="SOURCE…"),
+        typer.Argument(help=f"Audio of three seconds or more. {SOURCES_HELP}", metavar="SOURCE"),
     ],
 ) -> None:
     """Find which track of your index a recording is; the exit status is 1 if one has no match."""
@@ -140,7 +140,7 @@ def identify(
 def fingerprint(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(help=f"{SOURCES_HELP} Also catalog files (.parquet).", metavar="[SOURCE…]"),
+        typer.Argument(help=f"{SOURCES_HELP} Also catalog files (.parquet).", metavar="SOURCE"),
     ] = None,
     whole_library: Annotated[
         bool, typer.Option("--library", help="The library's tracks whose files exist.")
@@ -220,7 +220,7 @@ def rows_of(file: Path, audio: AudioPolicy = DEFAULT_AUDIO) -> Iterator[Track]:
     Raises:
         CatalogFileError: It is not a catalog file.
     """
-    for row in open_parquet(file).read().to_pylist():
+    for row in rows_in(file):
         try:
             identity = parse_row(row, file.parent, audio)
         except RowError as error:
@@ -260,7 +260,7 @@ def build(folder: Path, tracks: list[Track], *, again: bool = False) -> tuple[in
             return error
 
     with (
-        Progress(console=console, transient=True) as progress,
+        Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress,
         FingerprintIndexBuilder(folder) as builder,
         ThreadPoolExecutor(N_THREADS) as pool,
     ):

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -208,6 +210,19 @@ def test_what_cannot_be_read_is_a_line_and_the_others_go_on(music: Path, tmp_pat
         f"{empty}: no audio files in this folder",
     ]
     assert "1 added, 0 left as they were, 4 failed" in done.output
+
+
+def test_a_catalog_file_that_is_damaged_is_a_line(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    names = pa.array([f"a name {n}" for n in range(1000)])
+    table = pa.table({"artist": names, "title": names})
+    pq.write_table(table, rows, compression="none", use_dictionary=False)
+    content = rows.read_bytes()
+    rows.write_bytes(content[:1000] + b"\xff" * 1000 + content[2000:])
+    done = runner.invoke(app, ["catalog", "fingerprint", str(rows)])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"{rows}: cannot be read to its end: ")
+    assert done.stdout == "0 added, 0 left as they were, 1 failed\n"
 
 
 def test_an_answer_that_cannot_be_written_is_no_fault_of_the_file(music: Path) -> None:

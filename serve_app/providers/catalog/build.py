@@ -337,6 +337,19 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     return file
 
 
+def rows_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a catalog file, which may be larger than memory.
+
+    Raises:
+        CatalogFileError: It is not one, or is damaged.
+    """
+    try:
+        for batch in open_parquet(path).iter_batches(BATCH_ROWS):
+            yield from batch.to_pylist()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CatalogFileError(f"{path}: cannot be read to its end: {error}") from error
+
+
 def _write_meta(version: Path, report: ImportReport) -> None:
     meta = {
         "format": INDEX_FORMAT,

@@ -134,10 +134,11 @@ def _text(name: str, value: object) -> str:
 
 
 def _identifier(name: str, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, ID_TYPES):
+    number = _as_whole(value)
+    if isinstance(number, bool) or not isinstance(number, ID_TYPES):
         raise RowError(name, "must be text or a whole number")
     try:
-        return track_id_of(_PLATFORMS[name], str(value).strip()).value
+        return track_id_of(_PLATFORMS[name], str(number).strip()).value
     except InvalidTrackIdError as error:
         raise RowError(name, "is not a valid identifier") from error
 
@@ -157,13 +158,19 @@ def _whole(low: int, high: int, names: tuple[str, ...] = ()) -> Callable[[str, o
     def parse(name: str, value: object) -> int:
         if isinstance(value, str) and value in names:
             return names.index(value)
-        if isinstance(value, bool) or not isinstance(value, int):
+        number = _as_whole(value)
+        if isinstance(number, bool) or not isinstance(number, int):
             raise RowError(name, "must be a whole number" + (" or a name" if names else ""))
-        if not low <= value <= high:
+        if not low <= number <= high:
             raise RowError(name, f"must be between {low} and {high}")
-        return value
+        return number
 
     return parse
+
+
+def _as_whole(value: object) -> object:
+    """Return a whole number as int: in a column with gaps, pandas makes all numbers floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _genres(name: str, value: object) -> tuple[str, ...]:

@@ -533,6 +533,18 @@ def test_identifiers_and_key_names_are_normalised() -> None:
     assert (parsed.key, parsed.mode, parsed.title) == (6, 0, "a b")
 
 
+def test_whole_numbers_of_a_column_with_gaps_are_whole(tmp_path: Path) -> None:
+    table = pa.table({"title": ["a", "b"], "artist": ["c", "d"], "year": [1999.0, None]})
+    table = table.append_column("apple_id", pa.array([1440833098.0, None]))
+    pq.write_table(table, tmp_path / "in.parquet")
+    assert build_catalog([tmp_path / "in.parquet"], tmp_path).n_imported == 2
+    found = Catalog.open(tmp_path).by_id(TrackId(Platform.APPLE, "1440833098"))
+    assert found is not None
+    assert found.year == 1999
+    with pytest.raises(RowError, match="whole number"):
+        parse_row(FULL_ROW | {"year": 1999.5}, Path())
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
