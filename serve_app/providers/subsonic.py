@@ -114,8 +114,10 @@ class Subsonic:
         try:
             # In the body, so that the login stays out of the logs of servers and proxies.
             reply = self._http.post(f"{self._url}/rest/{method}.view", data=sent)
+            if reply.status_code == httpx.codes.TOO_MANY_REQUESTS or reply.is_server_error:
+                raise SubsonicError(f"{self._url} answers {reply.status_code}; try again later")
             answer = _Answer.model_validate(reply.json()["subsonic-response"])
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SubsonicError(f"{self._url} does not answer: {error}") from error
         except (ValueError, KeyError, TypeError, ValidationError) as error:
             raise SubsonicError(

@@ -1,6 +1,7 @@
 """Tracks for tests of the library, and what a second process does to a library."""
 
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,12 @@ def heard(seed: str, *, model: str | None = None) -> Heard:
     if model is not None:
         features = replace(features, models=features.models | {"embedding": model})
     return Heard(features, MODEL_SET)
+
+
+def refuse_writes(dataset: Path) -> None:
+    """Let every write to a dataset fail from now on, as on a full disk."""
+    shutil.rmtree(dataset / "_transactions")
+    (dataset / "_transactions").touch()
 
 
 def scatter(data_dir: Path) -> None:

@@ -52,11 +52,16 @@ async def page(request: Request) -> Response:
     return PlainTextResponse("<html>", 200)
 
 
+async def busy(request: Request) -> Response:
+    return PlainTextResponse("too many requests", 429)
+
+
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     routes = [
         Route("/rest/{method}", answer, methods=["POST"]),
         Route("/page/rest/{method}", page, methods=["POST"]),
+        Route("/busy/rest/{method}", busy, methods=["POST"]),
     ]
     with serving(Starlette(routes=routes)) as address:
         yield address
@@ -86,6 +91,7 @@ def test_a_token_is_that_of_the_documentation() -> None:
         ("", PASSWORD, {"plain": True}, "refuses: Token .* LDAP users$"),
         ("/page", PASSWORD, {}, "does not speak the Subsonic API"),
         ("/none", PASSWORD, {}, "does not speak the Subsonic API .status 404."),
+        ("/busy", PASSWORD, {}, "answers 429; try again later"),
     ],
 )
 def test_what_is_wrong_is_told(

@@ -1,5 +1,6 @@
 """`afa link`: learn the ids that a media server has for the library's tracks."""
 
+from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -7,10 +8,13 @@ import typer
 
 from configs.settings import Settings
 from serve_app.cli.environment import console, fail, is_url, told
+from serve_app.cli.library.opened import existing
+from serve_app.cli.output.progress import shown_steps
 from serve_app.composition.files import LocalFiles
-from serve_app.library.library import Library, LibraryBusyError
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.track import OPERATOR
-from serve_app.providers.subsonic import Subsonic, SubsonicError
+from serve_app.providers.catalog.build import Progress
+from serve_app.providers.subsonic import Song, Subsonic, SubsonicError
 from serve_app.services.media_servers import link as link_songs
 
 
@@ -33,21 +37,23 @@ def link(
     Players can then ask afa for similar music with the media server's ids. Repeat this after
     `afa scan`, or when the server has given its songs new ids.
     """
-    if not is_url(url):
+    try:
+        host = urlsplit(url).netloc if is_url(url) else ""
+    except ValueError:
+        host = ""
+    if not host:
         fail(f"{url} is not an address; write it as http://HOST:PORT")
     settings = Settings()
-    files = LocalFiles(settings.data_dir.absolute())
-    with told(ValueError, OSError):
-        library = Library(files.library_url(settings), files.library_view_dir)
-        library.follow()
+    library = existing(settings, LocalFiles(settings.data_dir.absolute()))
     if not library.count([OPERATOR]):
         fail("the library has no tracks yet; run `afa scan FOLDER` first")
-    server = name or urlsplit(url).netloc
+    server = name or host
     with (
-        told(SubsonicError, LibraryBusyError, OSError),
+        told(SubsonicError, ServiceUnavailableError),
         Subsonic(url, user, password, plain=plain_password) as source,
+        shown_steps() as show,
     ):
-        ways = link_songs(library, server, source.songs())
+        ways = link_songs(library, server, counted(source.songs(), show))
     n_linked = ways["path"] + ways["mbid"] + ways["name"]
     console.print(
         f"{n_linked} of {ways.total()} songs of {server} are tracks of the library: "
@@ -61,3 +67,10 @@ def link(
             f"{ways['unknown']} are not in the library; `afa scan` their folder, then link again",
             highlight=False,
         )
+
+
+def counted(songs: Iterator[Song], show: Progress) -> Iterator[Song]:
+    """Yield songs, and show how many were read."""
+    for n, song in enumerate(songs, 1):
+        show("reading songs", n, None)
+        yield song

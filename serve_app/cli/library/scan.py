@@ -61,7 +61,7 @@ Listed = list[tuple[Place, list[Found | Trouble]]]
 def scan(
     sources: Annotated[
         list[str],
-        typer.Argument(help=f"{SOURCES_HELP} Also s3://bucket/prefix.", metavar="SOURCE…"),
+        typer.Argument(help=f"{SOURCES_HELP} Also s3://bucket/prefix.", metavar="SOURCE"),
     ],
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep running and follow changes.")

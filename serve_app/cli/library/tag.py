@@ -1,6 +1,7 @@
 """`afa tag`: write tempo, key, energy and ReplayGain into the tags of the library's files."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
@@ -14,15 +15,20 @@ from pipelines.audio.decode import DecoderUnavailableError
 from pipelines.audio.waveform import AudioError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files
 from serve_app.cli.environment import console, fail, tell_of, told
-from serve_app.cli.library.opened import opened
+from serve_app.cli.library.opened import existing
 from serve_app.cli.library.rewrite import Changes, TaggingError, changes_of, write_tags
 from serve_app.cli.library.tag_formats import UnwritableTagsError
 from serve_app.cli.library.tag_values import DEFAULT_FIELDS, Field, Wish, values_of
+from serve_app.cli.output.progress import shown_steps
 from serve_app.composition.files import LocalFiles
+from serve_app.library.library import Library
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.export.tracks import ExportTrack, files_of, track_at, tracks_of
 from serve_app.services.failure import reason_of
 from serve_app.services.scan.places import Trouble, absolute
+
+ToTag = tuple[Path, ExportTrack | None]
+"""A file, and the library's track of it, if there is one."""
 
 NEEDS_MUTAGEN = (
     "writing tags needs mutagen, which is GPL-2.0-or-later and so not part of afa: "
@@ -32,7 +38,7 @@ NEEDS_MUTAGEN = (
 
 def tag(
     sources: Annotated[
-        list[str] | None, typer.Argument(help=SOURCES_HELP, metavar="SOURCE…")
+        list[str] | None, typer.Argument(help=SOURCES_HELP, metavar="SOURCE")
     ] = None,
     whole_library: Annotated[
         bool, typer.Option("--library", help="All files of the library.")
@@ -60,23 +66,36 @@ def tag(
     if bool(sources) == whole_library:
         fail("name files, or give --library")
     settings = Settings()
-    files = LocalFiles(settings.data_dir.absolute())
-    library = opened(settings, files)
+    library = existing(settings, LocalFiles(settings.data_dir.absolute()))
     wish = Wish(tuple(only or DEFAULT_FIELDS), key_format)
     tagger = Tagger(wish, dry_run=dry_run, keep_time=keep_time)
-    with told(DecoderUnavailableError):
-        for file in audio_files(sources or ()):
+    files = of_library(library) if whole_library else named(library, sources or ())
+    with told(DecoderUnavailableError), shown_steps() as show:
+        for n, file in enumerate(files, 1):
             if isinstance(file, Trouble):
                 tagger.fail(file.location, file.message)
             else:
-                tagger.tag(Path(file), track_at(library, str(absolute(Path(file)))))
-        if whole_library:
-            for track in tracks_of(library):
-                for of_file in files_of(track.track):
-                    tagger.tag(of_file.path, of_file)
+                tagger.tag(*file)
+            show("tagging", n, None)
     tagger.tell()
     if tagger.n_failed:
         raise typer.Exit(1)
+
+
+def named(library: Library, sources: Sequence[str]) -> Iterator[ToTag | Trouble]:
+    """Yield the files that arguments name."""
+    for file in audio_files(sources):
+        if isinstance(file, Trouble):
+            yield file
+        else:
+            yield Path(file), track_at(library, str(absolute(Path(file))))
+
+
+def of_library(library: Library) -> Iterator[ToTag]:
+    """Yield all files of the library."""
+    for track in tracks_of(library):
+        for of_file in files_of(track.track):
+            yield of_file.path, of_file
 
 
 class Tagger:

@@ -10,6 +10,7 @@ from models.checkpoints.cards import CardError, choose_cards
 from serve_app.cli.environment import console, errors, fail, told
 from serve_app.cli.library.opened import existing
 from serve_app.composition.files import LocalFiles
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.library.edit import Edit, Embedded, kept, where_there
 from serve_app.services.export.tracks import tracks_of
 
@@ -45,7 +46,10 @@ def embed(
     todo = {one.path: one.track.track_id for one in tracks if model_id not in one.track.embeddings}
     n_failed = 0
     waiting: list[Edit] = []
-    with told(CardError, CheckpointError, DeviceFaultError, MachineError, OSError):
+    with (
+        told(CardError, CheckpointError, DeviceFaultError, MachineError),
+        told(ServiceUnavailableError, OSError),
+    ):
         device = device_here(settings.device)
         step = step_of(model_id, settings, device)
         with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:

@@ -17,7 +17,7 @@ from serve_app.cli.main import app
 from serve_app.library.library import Library
 from serve_app.library.track import OPERATOR, Place, TrackFile
 from tests.data.audio_files import click_track, encode
-from tests.library.library_setting import adding, track
+from tests.library.library_setting import adding, refuse_writes, track
 
 USER, PASSWORD = "joe", "correct horse"
 LOGIN = {"u": USER, "p": PASSWORD, "v": "1.12.0", "c": "test", "f": "json"}
@@ -124,6 +124,23 @@ def test_what_is_wrong_is_told(library: Library, server: str) -> None:
     without_token = linked(server)
     assert without_token.exit_code == 1
     assert "if the server knows no tokens, add --plain-password" in without_token.stderr
-    nowhere = linked("music.example")
-    assert "music.example is not an address" in nowhere.stderr
+    for address in ("music.example", "http://[music", "http://"):
+        assert f"{address} is not an address" in linked(address).stderr
     assert PASSWORD not in without_token.output + empty.output
+
+
+def test_a_library_that_cannot_be_written_is_told(
+    library: Library, server: str, tmp_path: Path
+) -> None:
+    library.write([adding(track("At 90", artist="The Clicks"))])
+    refuse_writes(tmp_path / "data" / "library" / "tracks.lance")
+    refused = linked(server, "--plain-password")
+    assert refused.exit_code == 1
+    assert "afa: the store of the library cannot be reached" in refused.stderr
+
+
+def test_without_a_library_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("AFA_LINK_PASSWORD", PASSWORD)
+    assert "there is no library" in linked("http://127.0.0.1:9").stderr
+    assert list(tmp_path.iterdir()) == []

@@ -583,3 +583,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_tags(song).first("energylevel") is None
     assert runner.invoke(app, ["tag", "--library", "--only", "key"]).stdout.startswith("0 changed")
     assert runner.invoke(app, ["tag"]).exit_code == 1
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path / "other"))
+    assert "there is no library" in runner.invoke(app, ["tag", str(song)]).stderr
+    assert not (tmp_path / "other").exists()

@@ -14,7 +14,7 @@ from serve_app.services.similar.neighbours import LibraryNeighbours
 from serve_app.services.similar.search import Search
 from serve_app.services.similar.wanted import Seed, Wanted
 from tests.data.audio_files import click_track, encode
-from tests.library.library_setting import adding, heard, track
+from tests.library.library_setting import adding, heard, refuse_writes, track
 
 USED, MODEL = "simulated", "efficientat-mn04"
 
@@ -66,3 +66,13 @@ def test_what_cannot_be_done_is_said(library: Library, tmp_path: Path) -> None:
     for model, why in (("nobody-s", "nobody-s"), ("musicnn-mtt", "musicnn-mtt")):
         refused = run(model)
         assert (refused.exit_code, why in refused.stderr) == (1, True), refused.stderr
+
+
+def test_a_library_that_cannot_be_written_is_told(library: Library, tmp_path: Path) -> None:
+    put(library, encode(tmp_path / "90.ogg", click_track(90, 3), "ogg", "vorbis"))
+    assert run(MODEL).stdout == "1 embedded, 0 were so already, 0 failed\n"
+    put(library, encode(tmp_path / "150.ogg", click_track(150, 3), "ogg", "vorbis"))
+    refuse_writes(tmp_path / "shared" / "vectors" / f"{MODEL}.lance")
+    refused = run(MODEL)
+    assert refused.exit_code == 1
+    assert "afa: the store of the library cannot be reached" in refused.stderr
