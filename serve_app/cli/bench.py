@@ -28,7 +28,7 @@ def listing() -> list[str]:
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]…", help="Benchmarks to run; all if none is named."),
+        typer.Argument(metavar="NAME", help="Benchmarks to run; all if none is named."),
     ] = None,
     json_path: Annotated[
         Path | None,

@@ -37,7 +37,7 @@ from serve_app.local.embedded_redis import (
 )
 from serve_app.local.locks import take_lock
 from serve_app.local.processes import birth, descendants
-from serve_app.providers.fingerprints.manifest import is_current
+from serve_app.providers.fingerprints.manifest import FingerprintIndexError, is_current
 
 DEMO_CATALOG = Path(__file__).parent.parent / "data" / "demo_catalog.parquet"
 DEMO = Path(__file__).parent.parent / "data" / "demo.mp3"
@@ -83,8 +83,9 @@ def up(
             active_walls()
         pull_defaults(Settings())
         os.umask(0o077)  # new files from here on are in the data folder
-        if not is_current(files.fingerprint_dir):
-            build(files.fingerprint_dir, list(rows_of(DEMO_CATALOG)))
+        with told(FingerprintIndexError):
+            if not is_current(files.fingerprint_dir):
+                build(files.fingerprint_dir, list(rows_of(DEMO_CATALOG)))
         command = [sys.executable, "-m", "serve_app.local.service"]
         command += ["--host", host, "--port", str(port)]
         environment = os.environ | {"AFA_DATA_DIR": str(files.data_dir)}

@@ -37,6 +37,8 @@ def status() -> None:
         checks = httpx.get(f"{session['url']}/readyz", timeout=5, trust_env=False).json()["checks"]
     except httpx.HTTPError as error:
         fail(f"no answer from {session['url']}: {type(error).__name__}; see {files.log_path}")
+    except (ValueError, KeyError):  # the proxy's own answer
+        fail(f"no part of the service answers at {session['url']}; see {files.log_path}")
     for part, state in checks.items():
         console.print(f"{part:<10} {state}")
     samples = samples_at(session.get("metrics"))

@@ -105,7 +105,7 @@ class View:
         """Open the file, and create it if it does not exist.
 
         Raises:
-            OSError: It cannot be opened or created.
+            OSError: It cannot be opened or created, or is damaged.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
@@ -118,6 +118,10 @@ class View:
             connection.executescript(_TABLES)
         except sqlite3.OperationalError as error:  # mostly a read-only or full disk
             raise OSError(f"{path}: {error}; the library's view has to be writable") from error
+        except sqlite3.DatabaseError as error:
+            raise OSError(
+                f"{path}: {error}; end what uses it and remove it: the library's view is made again"
+            ) from error
 
     def close(self) -> None:
         """Close the connections of all threads."""

@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
+from typer.main import get_command
+
+from serve_app.cli.main import app
 
 COMMAND = """
 import atexit, os, sys
@@ -153,3 +157,19 @@ def test_a_full_disk_behind_standard_output_is_told(tmp_path: Path) -> None:
     """All commands but two ended in a traceback."""
     done = afa("afa models list >/dev/full", tmp_path)
     assert (done.returncode, done.stderr) == (1, "afa: No space left on device\n")
+
+
+def test_no_argument_is_named_with_dots_which_help_adds() -> None:
+    def below(command: Any) -> Iterator[Any]:
+        yield command
+        for one in getattr(command, "commands", {}).values():
+            yield from below(one)
+
+    names = [
+        parameter.metavar
+        for command in below(get_command(app))
+        for parameter in command.params
+        if parameter.param_type_name == "argument"
+    ]
+    assert "SOURCE" in names
+    assert [name for name in names if name and name.endswith(("…", "..."))] == []

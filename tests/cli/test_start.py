@@ -343,6 +343,15 @@ def test_outside_services_that_cannot_be_turned_on_are_told(
     assert told in refusal(tmp_path, "--port", str(free_port()))
 
 
+def test_a_damaged_fingerprint_index_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "fingerprints").mkdir()
+    (tmp_path / "fingerprints" / "manifest.json").write_text("{")
+    monkeypatch.setattr(service, "pull_defaults", lambda _: None)
+    assert "fingerprints is damaged" in refusal(tmp_path, "--port", str(free_port()))
+
+
 @pytest.mark.redis
 def test_a_redis_that_refuses_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, redis_folder: Path

@@ -3,14 +3,17 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from typer.testing import CliRunner
 
 from configs.settings import Settings
+from serve_app.cli.main import app
 from serve_app.cli.service import running_session
 from serve_app.cli.status import loaded, providers_table, published, samples_at
 from serve_app.composition.files import LocalFiles
@@ -33,13 +36,13 @@ ray_afa_warm_up_seconds{model="gone",ReplicaId="c"} 9.0
 """
 
 
-@pytest.fixture
-def metrics_url() -> Iterator[str]:
+@contextmanager
+def page_of(text: str) -> Iterator[str]:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(PAGE.encode())
+            self.wfile.write(text.encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -49,6 +52,12 @@ def metrics_url() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}/metrics"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def metrics_url() -> Iterator[str]:
+    with page_of(PAGE) as url:
+        yield url
 
 
 def test_each_checkpoint_has_a_line_with_the_longest_warm_up_of_its_replicas(
@@ -72,6 +81,19 @@ def test_a_proxy_is_not_asked_for_the_service_of_this_machine(
         monkeypatch.setenv("http_proxy", proxy)
         assert running_session(files) == session
         assert samples_at(metrics_url)
+
+
+@pytest.mark.parametrize("answer", ['{"error": "service_unavailable"}', "<html>"])
+def test_a_service_none_of_whose_parts_answers_is_told(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+    with page_of(answer) as url:
+        session = {"url": url.removesuffix("/metrics"), "pids": {"service": os.getpid()}}
+        LocalFiles(tmp_path).session_path.write_text(json.dumps(session), encoding="utf-8")
+        told = CliRunner().invoke(app, ["status"])
+    assert told.exit_code == 1
+    assert f"afa: no part of the service answers at {session['url']}; see" in told.stderr
 
 
 def test_without_a_page_nothing_is_said() -> None:

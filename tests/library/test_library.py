@@ -280,6 +280,10 @@ def test_a_view_that_nobody_has_any_more_closes_its_connections(tmp_path: Path) 
 def test_a_view_that_cannot_be_opened_is_told_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=f"{tmp_path}: .*writable"):
         View(tmp_path)
+    damaged = tmp_path / "view"
+    damaged.write_text("of another kind")
+    with pytest.raises(OSError, match=f"{damaged}: .* remove it: the library's view is made again"):
+        View(damaged)
 
 
 def test_others_write_while_a_view_is_filled_and_what_is_filled_stays(

@@ -74,7 +74,7 @@ def drawable(path: Path | None) -> Path | None:
 
 def analyze(
     sources: Annotated[
-        list[str], typer.Argument(help=f"{SOURCES_HELP} Also http(s) URLs.", metavar="SOURCE…")
+        list[str], typer.Argument(help=f"{SOURCES_HELP} Also http(s) URLs.", metavar="SOURCE")
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each file instead of a table.")

@@ -29,7 +29,7 @@ Described = tuple[MoodResult, EmbeddingResult]
 
 
 def embed(
-    sources: Annotated[list[str], typer.Argument(help=SOURCES_HELP, metavar="SOURCE…")],
+    sources: Annotated[list[str], typer.Argument(help=SOURCES_HELP, metavar="SOURCE")],
     whole: Annotated[
         bool, typer.Option("--whole", help="Analyse all of each track, not only 3 x 10 s.")
     ] = False,

@@ -24,7 +24,7 @@ _WORK = work_folder("landmarks")
 
 def landmarks(
     sources: Annotated[
-        list[str], typer.Argument(callback=existing, help=SOURCES_HELP, metavar="FOLDER...")
+        list[str], typer.Argument(callback=existing, help=SOURCES_HELP, metavar="FOLDER")
     ],
     config: Config = None,
     work: Annotated[
