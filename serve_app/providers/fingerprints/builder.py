@@ -18,7 +18,6 @@ from serve_app.domain.ulid import new_ulid
 from serve_app.providers.fingerprints.kept_landmarks import LandmarkBlocks, to_blocks
 from serve_app.providers.fingerprints.manifest import (
     DamagedIndexError,
-    FingerprintIndexError,
     Manifest,
     SegmentEntry,
     exclusive,
@@ -39,7 +38,8 @@ FLUSH_POSTINGS = 16_000_000
 """Postings kept in memory before they become a segment: 128 MB, about 1,500 tracks."""
 COMMIT_EVERY = 1000
 MOST_SEGMENTS = 6
-"""A look-up visits every segment, so the smallest are merged beyond this number."""
+"""A look-up visits every segment, so the smallest are merged beyond this number, as far as they fit
+into `MOST_FRAMES`: some 28,000 hours."""
 
 _Part = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
@@ -172,7 +172,8 @@ class FingerprintIndexBuilder:
         self._publish()
         while len(self._entries) > self._most_segments:
             by_size = sorted(self._entries, key=lambda e: e.n_postings)
-            self._merge(by_size[:2])
+            if not self._merge(by_size[:2]):
+                break
             self._publish()
         self._delete_unused()
 
@@ -244,8 +245,8 @@ class FingerprintIndexBuilder:
         )
         return SegmentEntry(name, len(keys), n_postings)
 
-    def _merge(self, entries: list[SegmentEntry]) -> None:
-        """Replace segments with one that lacks their dropped tracks."""
+    def _merge(self, entries: list[SegmentEntry]) -> bool:
+        """Replace segments with one that lacks their dropped tracks, if they fit into one."""
         sources = [(self._open(e), set(e.dropped)) for e in entries]
         keys: list[str] = []
         starts: list[int] = []
@@ -268,7 +269,7 @@ class FingerprintIndexBuilder:
                 timeline += end - begin
             moves.append(move)
         if timeline > MOST_FRAMES:
-            raise FingerprintIndexError("The segments are too long to be merged.")
+            return False
         n_postings = sum(segment.n_postings for segment, _ in sources)
         shards = (
             _moved([(segment, move) for (segment, _), move in zip(sources, moves, strict=True)], s)
@@ -287,6 +288,7 @@ class FingerprintIndexBuilder:
         gone = {e.name for e in entries}
         self._entries = [e for e in self._entries if e.name not in gone] + [merged]
         self._where |= {key: (merged.name, i) for i, key in enumerate(keys)}
+        return True
 
     def _delete_unused(self) -> None:
         """Delete segments that no manifest names; open readers keep those they have mapped."""

@@ -23,7 +23,7 @@ from models.fingerprint.subfingerprints import to_subfingerprints
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import ProviderUnavailableError
-from serve_app.providers.fingerprints import segment
+from serve_app.providers.fingerprints import builder, segment
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.confidence import evidence_confidence, votes_confidence
 from serve_app.providers.fingerprints.index import (
@@ -475,6 +475,18 @@ def test_merging_changes_no_answer(tmp_path: Path) -> None:
         for asked, evidence in ((clip, closer(clip, clip)), (worn, closer(worn, clip, 0.5))):
             first, second = (i.query(asked, evidence)[0] for i in (one, many))
             assert first == second
+
+
+def test_segments_that_do_not_fit_into_one_stay_and_more_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = max(segment.track_span(whole.n_frames) for whole in TRACKS.values())
+    monkeypatch.setattr(builder, "MOST_FRAMES", longest)
+    with FingerprintIndexBuilder(tmp_path, most_segments=1) as added:
+        added.build(list(TRACKS.items())[:3])
+    assert FingerprintIndex.open(tmp_path).n_tracks == 3
+    assert len(list(tmp_path.glob("segment-*"))) == 3
+    assert len(keys_found(tmp_path)) == 3
 
 
 def test_a_small_buffer_makes_several_segments_in_one_build(tmp_path: Path) -> None:
