@@ -52,7 +52,7 @@ def similar(
     with told(AfaError):
         _, found = search.similar(OPERATOR, Wanted(n, [Seed(what)], in_key=mixes), [seed], [])
     if as_json:
-        typer.echo(json.dumps([record_of(one) for one in found], ensure_ascii=False))
+        typer.echo(json.dumps([record_of(one) for one in found]))
     elif found:
         console.print(table_of(found), soft_wrap=False)
     else:

@@ -70,6 +70,14 @@ def test_a_file_is_the_track_that_it_holds_now(library: Library, tmp_path: Path)
     assert titles == ["Near", "Gave way"]
 
 
+def test_json_is_json_whatever_letters_the_locale_has(library: Library) -> None:
+    seed = put(library, "Seed", 1.0)
+    put(library, "Près \N{MUSICAL NOTE}", 0.9)
+    told = run(seed.track_id, "--json").stdout
+    (one,) = json.loads(told.encode("ascii", "backslashreplace"))
+    assert one["track"]["title"] == "Près \N{MUSICAL NOTE}"
+
+
 def test_what_is_not_known_says_what_to_do(library: Library) -> None:
     assert "afa scan" in run("trk_x").output
     put(library, "Near", 0.9)
