@@ -86,3 +86,12 @@ def test_a_name_in_one_word_is_told_what_to_write() -> None:
     told = run("find", "Daft Punk").stderr
     assert told.startswith("afa: That is not a track identifier.")
     assert told.endswith("Or name the track: `afa catalog find ARTIST TITLE`.\n")
+
+
+def test_a_name_that_is_not_utf_8_is_a_line(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    write_parquet([TrackIdentity(artist="a", title="b", isrc=ISRC)], rows)
+    odd = rows.rename(tmp_path / "rows \udce9.parquet")
+    refused = run("import", odd)
+    assert refused.exit_code == 1
+    assert "the name is not UTF-8; rename the file" in refused.stderr

@@ -330,6 +330,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         file = pq.ParquetFile(path)
     except FileNotFoundError as error:
         raise CatalogFileError(f"{path}: no such file") from error
+    except UnicodeEncodeError as error:  # Arrow's
+        raise CatalogFileError(f"{path}: the name is not UTF-8; rename the file") from error
     except (OSError, pa.ArrowInvalid) as error:
         raise CatalogFileError(f"{path}: not a readable Parquet file") from error
     if not set(SCHEMA.names) & set(file.schema_arrow.names):

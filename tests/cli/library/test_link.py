@@ -126,6 +126,8 @@ def test_what_is_wrong_is_told(library: Library, server: str) -> None:
     assert "if the server knows no tokens, add --plain-password" in without_token.stderr
     for address in ("music.example", "http://[music", "http://"):
         assert f"{address} is not an address" in linked(address).stderr
+    odd = linked(server, "--password", "of another coding: \udce9")
+    assert "afa: the user or the password has characters that no request can carry" in odd.stderr
     assert PASSWORD not in without_token.output + empty.output
 
 
