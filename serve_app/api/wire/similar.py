@@ -18,7 +18,6 @@ from serve_app.services.similar.wanted import Seed, Wanted
 MAX_SEEDS = 20
 MAX_SIMILAR = 100
 MAX_PATH = 50
-LONGEST_TOLD = 60
 
 
 def _some_direction(vector: list[float]) -> list[float]:

@@ -17,7 +17,7 @@ from serve_app.providers.catalog.build import build_catalog
 from serve_app.providers.catalog.index import identities_in_order
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps import features
-from serve_app.providers.dumps.acousticbrainz import identity_in, import_lowlevel
+from serve_app.providers.dumps.acousticbrainz import identity_in
 from serve_app.providers.dumps.features import import_features
 from serve_app.providers.dumps.files import DumpFormatError
 from serve_app.providers.dumps.musicbrainz import import_recordings
@@ -213,27 +213,15 @@ def lowlevel(bpm: float, key: str, scale: str, **tags: list[str]) -> bytes:
     ).encode()
 
 
-def test_the_lowlevel_dump_gives_names_too(tmp_path: Path) -> None:
-    root = "acousticbrainz-lowlevel-json-20220623/lowlevel"
-    dump = zst_of(
-        tmp_path / "acousticbrainz-lowlevel-json-20220623-0.tar.zst",
-        {
-            f"{root}/5f/0/{ONE}-0.json": lowlevel(
-                123.46, "F#", "minor", artist=["The Stub Quartet"], title=["Paper Lanterns"]
-            ),
-            f"{root}/5f/0/{ONE}-1.json": lowlevel(61.0, "A", "major", isrc=["QZ-TST-21-00001"]),
-            f"{root}/5f/0/{ONE}-2.json": lowlevel(124.0, "F#", "minor", isrc=["wrong"]),
-            f"{root}/00/0/{TWO}-0.json": b'{"rhythm": {}}',
-            f"{root}/00/0/{THREE}-0.json": lowlevel(0.0, "", ""),
-        },
-    )
-    report = import_lowlevel(dump, tmp_path / "out.parquet")
-    assert (report.n_items, report.n_used) == (5, 4)
-    rows = rows_of(tmp_path / "out.parquet", tmp_path / "catalog")
-    assert rows[0] == TrackIdentity(
+def test_a_lowlevel_document_gives_names_too() -> None:
+    names = {
+        "artist": ["The Stub Quartet"],
+        "title": ["Paper Lanterns"],
+        "isrc": ["QZ-TST-21-00001"],
+    }
+    assert identity_in(json.loads(lowlevel(123.46, "F#", "minor", **names))) == TrackIdentity(
         artist="The Stub Quartet",
         title="Paper Lanterns",
-        mbid=ONE,
         isrc="QZTST2100001",
         duration_s=224.1,
         tempo=123.46,
@@ -241,7 +229,9 @@ def test_the_lowlevel_dump_gives_names_too(tmp_path: Path) -> None:
         mode=0,
         source="acousticbrainz",
     )
-    assert rows[1] == TrackIdentity(mbid=THREE, duration_s=224.1, source="acousticbrainz")
+    assert identity_in(json.loads(lowlevel(0.0, "", "", isrc=["wrong"]))) == TrackIdentity(
+        duration_s=224.1, source="acousticbrainz"
+    )
 
 
 @pytest.mark.parametrize(
@@ -263,11 +253,6 @@ def test_a_damaged_dump_says_so_in_a_line(tmp_path: Path, packing: str, fault: s
     dump.write_bytes(body)
     with pytest.raises(DumpFormatError, match=r"recording\.tar: .* fetch it again"):
         import_recordings(dump, tmp_path / "out.parquet")
-    low = {f"5f/0/{ONE}-0.json": lines}
-    tar_of(dump, low, f"w:{packing}")
-    dump.write_bytes(dump.read_bytes()[: dump.stat().st_size // 2])
-    with pytest.raises(DumpFormatError, match="fetch it again"):
-        import_lowlevel(dump, tmp_path / "out.parquet")
     assert not list(tmp_path.glob("out*"))
 
 
@@ -378,5 +363,3 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
     empty = zst_of(tmp_path / "x.tar.zst", {"COPYING": b"CC0"})
     with pytest.raises(DumpFormatError, match="CSV"):
         import_features(empty, empty, tmp_path / "out.parquet", silent)
-    with pytest.raises(DumpFormatError, match="json"):
-        import_lowlevel(empty, tmp_path / "out.parquet")
