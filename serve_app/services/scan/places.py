@@ -4,12 +4,19 @@ Invariant: listing changes nothing. A file or folder that cannot be listed is re
 is below such a folder is then unknown, not missing.
 """
 
+import asyncio
 import errno
 import mimetypes
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -207,6 +214,13 @@ class Bucket:
         """See `Place`."""
         with fetched(self._backend, found.location.removeprefix(self.root)) as path:
             yield path
+
+
+@asynccontextmanager
+async def at_hand(place: Place, found: Found) -> AsyncIterator[Path]:
+    """Yield a path to read a file from; what is fetched from a bucket holds up nothing else."""
+    with ExitStack() as stack:
+        yield await asyncio.to_thread(stack.enter_context, place.at_hand(found))
 
 
 def absolute(path: Path) -> Path:

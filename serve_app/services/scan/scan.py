@@ -26,7 +26,7 @@ from serve_app.services.scan.entries import Entries, Hearing, Taken, is_as_liste
 from serve_app.services.scan.facts import FileChangedError, Stamp
 from serve_app.services.scan.landmarks import LandmarkIndex
 from serve_app.services.scan.naming import Naming
-from serve_app.services.scan.places import Found, Place, Trouble
+from serve_app.services.scan.places import Found, Place, Trouble, at_hand
 from serve_app.services.scan.reading import read_file
 from serve_app.services.scan.report import Outcome, ScanReport
 
@@ -199,12 +199,12 @@ class Scan:
         if known and known_file and self._is_as_before(known, known_file, found):
             await self._still_there(known, known_file)
             if self._landmarks.lacks(known.track_id):
-                with place.at_hand(found) as path:
+                async with at_hand(place, found) as path:
                     made_up_for = await asyncio.to_thread(self._landmarks.hear, path)
                 await asyncio.to_thread(self._landmarks.put, known.track_id, made_up_for)
             self._landmarks.take_over(known.track_id, found.location)
             return
-        with place.at_hand(found) as path:
+        async with at_hand(place, found) as path:
             stamp = Stamp.of(path)
             file, named = await asyncio.to_thread(read_file, found, path, self._naming)
             audio = file.audio_sha256 or ""

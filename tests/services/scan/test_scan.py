@@ -6,13 +6,14 @@ import os
 import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from threading import Thread
+from threading import Barrier, Thread
 
 import mutagen
 import numpy as np
@@ -41,6 +42,7 @@ from serve_app.services.scan.naming import Naming
 from serve_app.services.scan.places import (
     Bucket,
     Folder,
+    Found,
     Place,
     SingleFile,
     Trouble,
@@ -887,6 +889,20 @@ async def test_a_store_that_refuses_is_a_line(setting: Setting, refusing: str) -
     refused = fetched(open_backend(refusing), "a.ogg")
     with pytest.raises(OSError, match=r"a\.ogg"):
         refused.__enter__()
+
+
+async def test_files_of_a_bucket_are_fetched_beside_each_other(
+    setting: Setting, music: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Barrier(2)
+
+    @contextmanager
+    def fetch(place: Folder, found: Found) -> Iterator[Path]:
+        both.wait(timeout=30)
+        yield Path(found.location)
+
+    monkeypatch.setattr(Folder, "at_hand", fetch)
+    assert (await setting.scan(Folder(music))).counts == {Outcome.ADDED: 2}
 
 
 async def test_a_bucket_is_scanned_as_a_folder_is(
