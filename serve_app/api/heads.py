@@ -1,7 +1,8 @@
 """Limits on the length and time of a request's head, which uvicorn does not have.
 
 What uvicorn refuses as not HTTP gets the body of all errors. A request that offers another protocol
-is read as one that offers none (RFC 9110, section 7.8): Java's client always offers HTTP/2.
+is read as one that offers none (RFC 9110, section 7.8): Java's client always offers HTTP/2. That
+includes WebSocket: uvicorn would wait for ever for the opening of one that has a body.
 
 A header that arrives in pieces is put together again with each of them, which takes time that grows
 with the square of its length, before any key is checked. Serve starts uvicorn itself; `bound_heads`
@@ -100,14 +101,14 @@ class BoundedHeads(HttpToolsProtocol):
                 if self._is_declined():
                     data = self._head_without_offer() + data[end_of_head.args[0] :]
                     continue
-                if self._should_upgrade():
-                    self.handle_websocket_upgrade()
             break
 
     def _is_declined(self) -> bool:
-        """Return whether the request offers an unknown protocol; its body was not read."""
-        is_offered = self.parser.should_upgrade() and b"upgrade" in dict(self.headers)
-        return is_offered and not self._should_upgrade()
+        """Return whether the request offers another protocol; its body was not read."""
+        return self.parser.should_upgrade() and b"upgrade" in dict(self.headers)
+
+    def _should_upgrade(self) -> bool:
+        return False
 
     def _head_without_offer(self) -> bytes:
         version = self.parser.get_http_version().encode()

@@ -96,10 +96,19 @@ async def test_long_bodies_and_many_requests_of_a_connection_are_read() -> None:
             assert await answer(reader) == b"%d" % length
 
 
+HTTP2 = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAA\r\n"
+WEBSOCKET = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize("offer", [HTTP2, WEBSOCKET])
 @pytest.mark.parametrize("length", [0, 3, 3 * LONGEST_HEAD])
-async def test_a_request_that_offers_another_protocol_is_read_with_its_body(length: int) -> None:
+async def test_a_request_that_offers_another_protocol_is_read_with_its_body(
+    length: int, offer: bytes
+) -> None:
     """As Java's client does to offer HTTP/2, and curl with `--http2`."""
-    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAA\r\n"
     request = OPENING + offer + b"Content-Length: %d\r\n\r\n" % length + bytes(length)
     async with connection() as (reader, writer):
         for sent in (request, request + request):
