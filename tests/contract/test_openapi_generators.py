@@ -64,3 +64,12 @@ def test_no_pattern_ends_a_regex_of_ruby() -> None:
     patterns = [node["pattern"] for node in nodes() if isinstance(node.get("pattern"), str)]
     assert patterns
     assert [pattern for pattern in patterns if r"\\/" in pattern] == []
+
+
+def test_every_operation_says_that_serves_proxy_may_answer() -> None:
+    """It answers 503 with an error, as to a probe while the service starts."""
+    errors = {"#/components/schemas/Error", "#/components/schemas/SpotifyError"}
+    for operation in operations():
+        schema = operation["responses"]["503"]["content"]["application/json"]["schema"]
+        answers = {answer["$ref"] for answer in schema.get("anyOf", [schema])}
+        assert answers & errors, operation["operationId"]

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from serve_app.api.door.request import Services, error_responses
-from serve_app.api.wire.bodies import Health, HealthStatus
+from serve_app.api.wire.bodies import Error, Health, HealthStatus
 
 router = APIRouter(tags=["Health"])
 
@@ -13,7 +13,12 @@ ESSENTIAL = "ledger"
 """Without it no request can be admitted; every other part only takes some answers with it."""
 
 
-@router.get("/healthz", response_model=Health, summary="Is the process alive?")
+@router.get(
+    "/healthz",
+    response_model=Health,
+    responses=error_responses(503),
+    summary="Is the process alive?",
+)
 async def healthz() -> Health:
     """Answer as long as the process can; nothing else is checked."""
     return Health(status="ok", checks={}, degraded=[])
@@ -24,7 +29,10 @@ async def healthz() -> Health:
     response_model=Health,
     responses={
         **error_responses(400),
-        503: {"model": Health, "description": "Send no requests here."},
+        503: {
+            "model": Health | Error,
+            "description": "Send no requests here. While the service starts, the body is an error.",
+        },
     },
     summary="Can the service take requests?",
 )
