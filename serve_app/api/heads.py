@@ -11,7 +11,7 @@ tells uvicorn which class reads requests.
 
 import asyncio
 
-from httptools import HttpParserError, HttpParserUpgrade
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -100,6 +100,7 @@ class BoundedHeads(HttpToolsProtocol):
             except HttpParserUpgrade as end_of_head:
                 if self._is_declined():
                     data = self._head_without_offer() + data[end_of_head.args[0] :]
+                    self._renew_parser()
                     continue
             break
 
@@ -115,6 +116,11 @@ class BoundedHeads(HttpToolsProtocol):
         lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         start = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
         return b"".join([start, *lines, b"\r\n"])
+
+    def _renew_parser(self) -> None:
+        # The one before reads nothing more if the request says that it is the connection's last.
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
 
     def _expect_head(self) -> None:
         self._have_head()

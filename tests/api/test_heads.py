@@ -122,6 +122,15 @@ async def test_a_request_that_offers_another_protocol_is_read_with_its_body(
         assert await answer(reader) == b"%d" % length
 
 
+@pytest.mark.parametrize("offer", [HTTP2, WEBSOCKET])
+async def test_the_last_request_of_a_connection_may_offer_another_protocol(offer: bytes) -> None:
+    last = b"Connection: close\r\nContent-Length: 3\r\n\r\nabc"
+    async with connection() as (reader, writer):
+        writer.write(OPENING + offer + last + b"more")
+        assert await answer(reader) == b"3"
+        assert await reader.read() == b""
+
+
 async def test_a_thousand_offers_in_one_piece_are_declined_one_by_one() -> None:
     offer = OPENING + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\n."
     async with connection() as (reader, writer):
