@@ -21,7 +21,12 @@ from serve_app.api.errors import error_answer
 from serve_app.api.heads import bound_heads
 from serve_app.api.tracing import TRACE_HEADER, trace_id_of
 from serve_app.api.unread import announces_body
-from serve_app.domain.errors import AfaError, RouteNotFoundError, ServiceUnavailableError
+from serve_app.domain.errors import (
+    AfaError,
+    BadRequestError,
+    RouteNotFoundError,
+    ServiceUnavailableError,
+)
 from serve_app.domain.redaction import redact_logs
 
 logger = logging.getLogger("ray.serve")  # a proxy shows no other logger
@@ -76,10 +81,13 @@ class ProxyErrors:
         if scope["path"] == WHOLE_SERVER:
             await answer(RouteNotFoundError("no such path: *; see /docs"), scope, receive, send)
             return
-        if scope["method"] in ("GET", "HEAD") and not announces_body(scope):
-            failure = await self._read(scope, receive, send)
-        else:
-            failure = await self._ask(scope, receive, send)
+        is_read = scope["method"] in ("GET", "HEAD") and not announces_body(scope)
+        try:
+            failure = await (self._read if is_read else self._ask)(scope, receive, send)
+        except UnicodeDecodeError:  # Serve reads some headers itself, such as X-Request-ID
+            error = BadRequestError("a header of the request is not UTF-8")
+            await answer(error, scope, receive, send)
+            return
         if failure is not None:
             await answer(error_of(failure), scope, receive, send)
 

@@ -121,6 +121,18 @@ async def test_no_application_is_asked_for_the_server_as_a_whole(method: str) ->
     assert (TRACE_HEADER, body["trace_id"].encode()) in sent[0]["headers"]
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_header_that_serve_cannot_read_is_refused(method: str) -> None:
+    async def serve(scope: Scope, _: Receive, __: Send) -> None:
+        dict(scope["headers"])[b"x-request-id"].decode()
+
+    transport = httpx.ASGITransport(ProxyErrors(serve))
+    async with httpx.AsyncClient(transport=transport, base_url="http://afa") as client:
+        answer = await client.request(method, "/v1/bpm", headers={"X-Request-ID": b"\xe9"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+    assert answer.json()["trace_id"] == answer.headers["X-Trace-Id"]
+
+
 async def test_below_the_spotify_mount_the_body_is_spotifys() -> None:
     answer = await ask(Serve(404), path="/spotify/v1/tracks/1")
     assert answer.status_code == 503

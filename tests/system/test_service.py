@@ -294,6 +294,8 @@ def test_refusals_at_the_door(service: Service) -> None:
     wrong = {"Authorization": "Bearer afa_live_wrong"}
     unknown = httpx.get(f"{service.url}/v1/jobs/job_x", headers=wrong, timeout=60)
     assert unknown.status_code == 401
+    no_text = httpx.get(f"{service.url}/healthz", headers={"X-Request-ID": b"\xe9"}, timeout=60)
+    assert (no_text.status_code, no_text.json()["error"]) == (400, "bad_request")
 
 
 class AudioHost(BaseHTTPRequestHandler):
