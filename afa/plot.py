@@ -173,17 +173,12 @@ def _draw_wave(axes: Axes, waveform: Waveform, features: TrackFeatures, colours:
 
 
 def _draw_chroma(axes: Axes, features: TrackFeatures, colours: Colours) -> None:
-    for segment in features.segments:
-        end = segment.start_s + segment.duration_s
-        axes.imshow(
-            np.array(segment.pitches)[:, None],
-            extent=(segment.start_s, end, -0.5, 11.5),
-            origin="lower",
-            aspect="auto",
-            cmap=colours.map,
-            vmin=0,
-            vmax=1,
-        )
+    if features.segments:
+        edges = [*(segment.start_s for segment in features.segments), features.duration_s]
+        pitches = np.transpose([segment.pitches for segment in features.segments])
+        mesh = axes.pcolormesh(edges, np.arange(13) - 0.5, pitches, cmap=colours.map)
+        # One image also in SVG and PDF, where every cell would be a path.
+        mesh.set(clim=(0, 1), rasterized=True)
     axes.set(xlim=(0, features.duration_s), ylim=(-0.5, 11.5), yticks=range(12))
     axes.set_yticklabels(_names(features), fontsize=8)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda s, _: f"{s // 60:.0f}:{s % 60:02.0f}"))
