@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 SILENCE_LUFS = -70.0
-"""The absolute gate (BS.1770-4 §2.8); also the loudness of silence."""
+"""The absolute gate (BS.1770-4, Annex 1); also the loudness of silence."""
 SILENCE_DBTP = -120.0
 """The true peak of digital silence."""
 STEP_S = 0.1
-"""Gating blocks are 400 ms with 75 % overlap, so 100 ms apart (BS.1770-4 §2.7)."""
+"""Gating blocks are 400 ms with 75 % overlap, so 100 ms apart (BS.1770-4, Annex 1)."""
 RESPONSE_S = 0.07
 """K-weighting's response is below -150 dB after this time (double pole at 38 Hz)."""
 

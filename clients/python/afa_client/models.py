@@ -83,9 +83,7 @@ class AnalysisFeatures(Answer):
     tempo_alternatives: list[TempoAlternativeBody] = Field(
         description="Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them."
     )
-    key_confidence: float = Field(
-        description="How much better this key fits the notes than the next best, 0 to 1."
-    )
+    key_confidence: float = Field(description="How likely this key is among all 24, 0 to 1.")
     attribute_confidence: dict[str, float] = Field(
         description="For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known."
     )
@@ -275,9 +273,7 @@ class ExtendedFeatures(Answer):
     tempo_alternatives: list[TempoAlternativeBody] = Field(
         description="Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them."
     )
-    key_confidence: float = Field(
-        description="How much better this key fits the notes than the next best, 0 to 1."
-    )
+    key_confidence: float = Field(description="How likely this key is among all 24, 0 to 1.")
     attribute_confidence: dict[str, float] = Field(
         description="For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known."
     )
@@ -340,9 +336,7 @@ class ExtendedSpotifyFeatures(Answer):
     tempo_alternatives: list[TempoAlternativeBody] = Field(
         description="Half, double and other tempi at which the beats may be counted, most likely first."
     )
-    key_confidence: float = Field(
-        description="How much better this key fits the notes than the next best, 0 to 1."
-    )
+    key_confidence: float = Field(description="How likely this key is among all 24, 0 to 1.")
     models: dict[str, str] = Field(
         description="For each role, the id of the checkpoint that was used; `mood_tags` also come from `embedding` if its networks recognise tags."
     )
@@ -827,9 +821,7 @@ class TrackAnalysis(Answer):
     tempo_alternatives: list[TempoAlternativeBody] = Field(
         description="Half, double and other tempi at which the beats may be counted, most likely first; use `tempo_range` to ask for one of them."
     )
-    key_confidence: float = Field(
-        description="How much better this key fits the notes than the next best, 0 to 1."
-    )
+    key_confidence: float = Field(description="How likely this key is among all 24, 0 to 1.")
     attribute_confidence: dict[str, float] = Field(
         description="For each attribute, how likely its value repeats, 0 to 1: that another part of the track, or the track as MP3, faster, slower or equalised, gets a value within 10 of this one. This is not how right the value is. Empty if it is not known."
     )
@@ -875,15 +867,17 @@ class TrackSection(Answer):
     start: float = Field(description="Seconds from the beginning of the track.")
     duration: float = Field(description="Seconds.")
     confidence: float = Field(description="How clear the boundary at its start is, 0 to 1.")
-    loudness: float = Field(description="Mean level of the section, dB relative to full scale.")
+    loudness: float = Field(description="Mean loudness of the section in LUFS, not gated.")
     tempo: float = Field(description="BPM within the section; 0 when there is no beat.")
-    tempo_confidence: float = Field(description="How regular the section's beats are, 0 to 1.")
+    tempo_confidence: float = Field(
+        description="How regular and clear the beats of the whole track are, 0 to 1; 0 in silence."
+    )
     key: Literal["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"] | None = Field(
         description="Key of the section; null when there is none."
     )
     mode: Literal["major", "minor"] | None = Field(description="null when there is no key.")
     key_confidence: float = Field(description="How well the notes fit that key, 0 to 1.")
-    time_signature: int = Field(description="Beats in a bar of the section.")
+    time_signature: int = Field(description="Beats in a bar of the whole track.")
 
 
 class TrackSegment(Answer):

@@ -211,7 +211,7 @@ export interface components {
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
              * Key Confidence
-             * @description How much better this key fits the notes than the next best, 0 to 1.
+             * @description How likely this key is among all 24, 0 to 1.
              */
             key_confidence: number;
             /**
@@ -1040,7 +1040,7 @@ export interface components {
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
              * Key Confidence
-             * @description How much better this key fits the notes than the next best, 0 to 1.
+             * @description How likely this key is among all 24, 0 to 1.
              */
             key_confidence: number;
             /**
@@ -1202,7 +1202,7 @@ export interface components {
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
              * Key Confidence
-             * @description How much better this key fits the notes than the next best, 0 to 1.
+             * @description How likely this key is among all 24, 0 to 1.
              */
             key_confidence: number;
             /**
@@ -3101,7 +3101,7 @@ export interface components {
             key_scale?: string | null;
             /**
              * Key Strength
-             * @description How much better this key fits the notes than the next best, 0 to 1.
+             * @description How likely this key is among all 24, 0 to 1.
              */
             key_strength?: number | null;
         };
@@ -3235,7 +3235,7 @@ export interface components {
             tempo_alternatives: components["schemas"]["TempoAlternativeBody"][];
             /**
              * Key Confidence
-             * @description How much better this key fits the notes than the next best, 0 to 1.
+             * @description How likely this key is among all 24, 0 to 1.
              */
             key_confidence: number;
             /**
@@ -3349,7 +3349,7 @@ export interface components {
             confidence: number;
             /**
              * Loudness
-             * @description Mean level of the section, dB relative to full scale.
+             * @description Mean loudness of the section in LUFS, not gated.
              */
             loudness: number;
             /**
@@ -3359,7 +3359,7 @@ export interface components {
             tempo: number;
             /**
              * Tempo Confidence
-             * @description How regular the section's beats are, 0 to 1.
+             * @description How regular and clear the beats of the whole track are, 0 to 1; 0 in silence.
              */
             tempo_confidence: number;
             /**
@@ -3380,7 +3380,7 @@ export interface components {
             /**
              * Time Signature
              * Format: int64
-             * @description Beats in a bar of the section.
+             * @description Beats in a bar of the whole track.
              */
             time_signature: number;
         };

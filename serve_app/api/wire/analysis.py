@@ -23,13 +23,15 @@ class TrackSection(Span):
     """A large part of the track, such as a verse or a chorus; the sections cover all of it."""
 
     confidence: Unit = Field(description="How clear the boundary at its start is, 0 to 1.")
-    loudness: float = Field(description="Mean level of the section, dB relative to full scale.")
+    loudness: float = Field(description="Mean loudness of the section in LUFS, not gated.")
     tempo: float = Field(ge=0, description="BPM within the section; 0 when there is no beat.")
-    tempo_confidence: Unit = Field(description="How regular the section's beats are, 0 to 1.")
+    tempo_confidence: Unit = Field(
+        description="How regular and clear the beats of the whole track are, 0 to 1; 0 in silence."
+    )
     key: KeyName | None = Field(description="Key of the section; null when there is none.")
     mode: Literal["major", "minor"] | None = Field(description="null when there is no key.")
     key_confidence: Unit = Field(description="How well the notes fit that key, 0 to 1.")
-    time_signature: int = Field(ge=0, description="Beats in a bar of the section.")
+    time_signature: int = Field(ge=0, description="Beats in a bar of the whole track.")
 
 
 class TrackSegment(Span):

@@ -4,7 +4,7 @@ TEMPO = "Beats per minute (BPM), 0 if there is no beat; half or double of it may
 TEMPO_CONFIDENCE = (
     "How regular and clear the beats are, 0 to 1. Below .5, check if half or double is right."
 )
-KEY_CONFIDENCE = "How much better this key fits the notes than the next best, 0 to 1."
+KEY_CONFIDENCE = "How likely this key is among all 24, 0 to 1."
 LOUDNESS = (
     "Integrated loudness in LUFS (ITU-R BS.1770-4): -70 is silence; about -23 is usual in "
     "broadcasting, -14 in streaming, -8 in loud pop."
