@@ -114,6 +114,8 @@ def estimate_rhythm(
         return NO_RHYTHM
     beats = refine(frames, pulse) / FRAME_RATE
     tempo = dominant_tempo(beats)
+    if tempo_range is not None:  # beats lie on frames, or the music has no such tempo
+        tempo = min(max(tempo, tempo_range.low), tempo_range.high)
     changes, heard = [], beats + ATTACK_S
     if chroma is not None:
         # A frame is centred one hop behind its start.

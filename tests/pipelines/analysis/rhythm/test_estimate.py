@@ -196,7 +196,15 @@ def test_the_tempo_lies_in_the_range_that_is_asked_for(
 def test_a_range_with_no_level_of_the_music_is_obeyed_all_the_same() -> None:
     evidence = believing(activations(np.arange(0.4, 40, 0.5), 40), 120.0)
     rhythm = estimate_rhythm(evidence, tempo_range=TempoRange(97.0, 110.0))
-    assert 96.0 <= rhythm.tempo <= 111.0
+    assert 97.0 <= rhythm.tempo <= 110.0
+
+
+@pytest.mark.parametrize("within", ["97-97", "199-200", "201-215", "61-61", "200-210"])
+@pytest.mark.parametrize("period_s", [0.5, 0.55])
+def test_the_tempo_is_never_outside_the_range(within: str, period_s: float) -> None:
+    asked = TempoRange.parse(within)
+    evidence = activations(np.arange(0.4, 40, period_s), 40)
+    assert estimate_rhythm(evidence, tempo_range=asked).tempo in asked
 
 
 def with_chords(evidence: BeatEvidence, starts: np.ndarray, seconds: float) -> BeatEvidence:
