@@ -87,6 +87,8 @@ class SpectralFinisher:
             networks = outputs[self.key_networks]["keys"].numpy()
         key = estimate_key(chroma, networks)
         sound = self.sound[1].join(outputs[self.sound[0]]["sound"], n).numpy()
+        rhythm = estimate_rhythm(beats, chroma, sound[:, 1], self.tempo_range)
+        rhythm = rhythm.before(context.duration_s)
         track = MeasuredTrack(
             duration_s=context.duration_s,
             sound=sound,
@@ -94,18 +96,17 @@ class SpectralFinisher:
             levels=join_levels(
                 [outputs[name] for name in self.levels if name in outputs], context.n_samples
             ),
-            rhythm=estimate_rhythm(beats, chroma, sound[:, 1], self.tempo_range),
+            rhythm=rhythm,
         )
-        rhythm = track.rhythm
-        alternatives = weigh_alternatives(beats, track.rhythm.tempo)
+        alternatives = weigh_alternatives(beats, rhythm.tempo)
         mix_in, mix_out = find_mix_points(track)
         return SpectralResult(
-            tempo=track.rhythm.tempo,
-            tempo_confidence=track.rhythm.tempo_confidence,
-            beats=track.rhythm.beats.tolist(),
-            downbeats=track.rhythm.downbeats.tolist(),
-            time_signature=track.rhythm.time_signature,
-            time_signature_confidence=track.rhythm.time_signature_confidence,
+            tempo=rhythm.tempo,
+            tempo_confidence=rhythm.tempo_confidence,
+            beats=rhythm.beats.tolist(),
+            downbeats=rhythm.downbeats.tolist(),
+            time_signature=rhythm.time_signature,
+            time_signature_confidence=rhythm.time_signature_confidence,
             key=key.key,
             mode=key.mode,
             key_confidence=key.confidence,

@@ -1,6 +1,6 @@
 """Beats, downbeats, tempo and metre of a track."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,11 @@ class Rhythm:
     downbeats: NDArray[np.float64]
     time_signature: int
     time_signature_confidence: float
+
+    def before(self, end_s: float) -> "Rhythm":
+        """Leave out the beats from the track's end on, which its last frame may exceed."""
+        beats, downbeats = (times[times < end_s] for times in (self.beats, self.downbeats))
+        return replace(self, beats=beats, downbeats=downbeats)
 
 
 NO_RHYTHM = Rhythm(0.0, 0.0, np.zeros(0), np.zeros(0), 4, 0.0)

@@ -156,6 +156,14 @@ def test_a_later_start_shifts_the_beats(step: SpectralStep, piece_result: Spectr
     assert hits(result.beats, shifted, 0.02) > 0.95
 
 
+@pytest.mark.parametrize("n_samples", [578_922, 1_334_796])
+def test_no_beat_lies_beyond_the_end(step: SpectralStep, n_samples: int) -> None:
+    """The last frame reaches beyond the end, where the decoder puts a first beat of a bar."""
+    result = run_local(step, Waveform(np.ascontiguousarray(PIECE.samples[:, :n_samples])))
+    assert max(result.beats) < n_samples / RATE
+    assert set(result.downbeats) <= set(result.beats)
+
+
 @pytest.mark.parametrize("rate", [22_050, 32_000, 48_000])
 def test_resampled_audio(step: SpectralStep, piece_result: SpectralResult, rate: int) -> None:
     there_and_back = resample(resample(PIECE.samples, RATE, rate), rate, RATE)
