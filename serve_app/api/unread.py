@@ -10,6 +10,7 @@ from contextlib import suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CLOSE = (b"connection", b"close")
+GONE: Message = {"type": "http.disconnect"}
 LINGER_S = 1.0
 LINGER_BYTES = 64 * 1024
 """How much more is read so that a sending client sees the answer: if the connection closed at once,
@@ -17,7 +18,10 @@ TCP's reset could destroy it (RFC 9112, section 9.6)."""
 
 
 class UnreadBodyMiddleware:
-    """Closes the connection if an answer leaves a body, or part of it, unread."""
+    """Closes the connection if an answer leaves a body, or part of it, unread.
+
+    A client that disconnects while it sends is no fault of the service, whatever Serve raises.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -31,7 +35,9 @@ class UnreadBodyMiddleware:
 
         async def receive_watched() -> Message:
             nonlocal is_whole
-            message = await receive()
+            message = GONE
+            with suppress(Exception):  # Serve's own, for some clients that disconnect
+                message = await receive()
             is_whole = is_whole or not message.get("more_body", False)
             return message
 
@@ -42,7 +48,7 @@ class UnreadBodyMiddleware:
                 message["headers"] = [*message.get("headers", []), CLOSE]
             elif is_closing and not message.get("more_body", False):
                 await send({**message, "more_body": True})
-                await linger(receive)
+                await linger(receive_watched)
                 message = {"type": "http.response.body"}
             await send(message)
 
@@ -58,8 +64,7 @@ def announces_body(scope: Scope) -> bool:
 async def linger(receive: Receive) -> None:
     """Wait a moment for the client to disconnect or finish its body, reading little of it."""
     n_bytes = 0
-    # For some clients that disconnect, Serve raises an error of its own.
-    with suppress(Exception):
+    with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
             while n_bytes < LINGER_BYTES:
                 message = await receive()

@@ -11,7 +11,6 @@ from starlette.types import Message
 
 from serve_app.api.asgi import create_app
 from serve_app.api.routes import bpm
-from serve_app.api.unread import linger
 from tests.api.application import PUBLIC_URL, Application
 from tests.api.described import described_app
 
@@ -72,11 +71,21 @@ async def test_a_slash_at_the_end_leads_to_the_path_without(api: Application) ->
     assert (await client.get("/healthz/", follow_redirects=True)).json()["status"] == "ok"
 
 
-async def test_an_error_of_who_hangs_up_is_not_waited_for() -> None:
+@pytest.mark.parametrize("path", ["/v1/bpm", "/v1/nothing"])
+async def test_an_error_of_who_hangs_up_is_not_waited_for(api: Application, path: str) -> None:
+    sent: list[Message] = []
+
     async def receive() -> Message:
         raise RuntimeError("the task was cancelled")
 
-    await linger(receive)
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    request = api.client().build_request("POST", path, content=b"RIFF")
+    headers = [(name.lower(), value) for name, value in request.headers.raw]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+    await api.app({**scope, "query_string": b"", "headers": headers}, receive, send)
+    assert sent[0]["status"] < 500
 
 
 @pytest.mark.parametrize("route", ["audio-features", "resolve"])

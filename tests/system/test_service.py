@@ -1,6 +1,7 @@
 """The service as a customer meets it: submit audio, poll, read features."""
 
 import json
+import socket
 import stat
 import subprocess
 import threading
@@ -296,6 +297,28 @@ def test_refusals_at_the_door(service: Service) -> None:
     assert unknown.status_code == 401
     no_text = httpx.get(f"{service.url}/healthz", headers={"X-Request-ID": b"\xe9"}, timeout=60)
     assert (no_text.status_code, no_text.json()["error"]) == (400, "bad_request")
+
+
+def test_a_client_that_hangs_up_is_no_fault_of_the_service(service: Service) -> None:
+    head = f"POST /v1/bpm HTTP/1.1\r\nHost: afa\r\nAuthorization: Bearer {service.keys['pro']}\r\n"
+    address = service.url.removeprefix("http://").split(":")
+    for _ in range(20):
+        with socket.create_connection((address[0], int(address[1]))) as connection:
+            connection.sendall(f"{head}Content-Length: 90000\r\n\r\nRIFF".encode())
+            time.sleep(0.2)
+    url = json.loads((service.data_dir / "session.json").read_text())["metrics"]
+    found: dict[str, float] = {}
+    deadline = time.monotonic() + 240  # Ray collects them every ten seconds
+    while sum(found.values()) < 20:
+        assert time.monotonic() < deadline, found
+        time.sleep(1)
+        found = {
+            sample.labels["status"]: sample.value
+            for family in text_string_to_metric_families(httpx.get(url, timeout=60).text)
+            for sample in family.samples
+            if sample.name == "ray_afa_requests_total" and sample.labels["route"] == "/v1/bpm"
+        }
+    assert "500" not in found
 
 
 class AudioHost(BaseHTTPRequestHandler):
