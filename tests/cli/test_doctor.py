@@ -159,7 +159,7 @@ def test_a_user_who_may_run_no_scripts_is_told(
         status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=named)
     assert status == 1
     assert "maxmemory-policy cannot be read" in told
-    assert "ACL SETUSER NAME +@scripting" in told
+    assert "ACL SETUSER NAME ~* resetchannels &afa-* +@read +@write +@scripting" in told
     assert REST in told
 
 
@@ -173,7 +173,7 @@ def test_a_user_who_may_send_no_messages_is_told(
         status, told = consult(monkeypatch, tmp_path, AFA_REDIS_URL=named)
         findings = list(of_access(Settings()))
     assert status == 1
-    assert "ACL SETUSER NAME +@pubsub &afa-*" in told
+    assert "ACL SETUSER NAME ~* resetchannels &afa-* " in told
     assert [finding.part for finding in findings] == ["AFA_REDIS_URL"]
 
 

@@ -352,6 +352,22 @@ def test_a_damaged_fingerprint_index_is_told(
     assert "fingerprints is damaged" in refusal(tmp_path, "--port", str(free_port()))
 
 
+LEAST_RIGHTS = (
+    *(
+        "on",
+        ">secret",
+        "~*",
+        "resetchannels",
+        "&afa-*",
+        "+@read",
+        "+@write",
+        "+@scripting",
+        "+@pubsub",
+    ),
+    *("+@connection", "+time", "+info"),
+)
+
+
 @pytest.mark.redis
 def test_a_redis_that_refuses_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, redis_folder: Path
@@ -366,6 +382,16 @@ def test_a_redis_that_refuses_is_told(
             told = refusal(tmp_path / "a", "--port", port)
             assert f"AFA_REDIS_URL: {place} takes no writes" in told
             redis.replicaof("NO", "ONE")
+            redis.execute_command("ACL", "SETUSER", "app", *LEAST_RIGHTS)
+            named = server.url.replace("unix://", "unix://app:secret@")
+            for setting in ("AFA_CACHE_URL", "AFA_REDIS_URL"):
+                for right in ("+@scripting", "+time"):
+                    redis.execute_command("ACL", "SETUSER", "app", right.replace("+", "-"))
+                    monkeypatch.setenv(setting, named)
+                    told = refusal(tmp_path / f"{setting}{right}", "--port", port)
+                    assert f"{setting}: {place} refuses this user: " in told
+                    assert f"ACL SETUSER NAME {' '.join(LEAST_RIGHTS[2:])}" in told
+                    redis.execute_command("ACL", "SETUSER", "app", right)
             redis.config_set("requirepass", "secret")
             monkeypatch.setenv("AFA_REDIS_URL", server.url.replace("unix://", "unix://:wrong@"))
             told = refusal(tmp_path / "b", "--port", port)

@@ -43,8 +43,10 @@ SLOTS = "begin the address with redis+cluster:// in place of redis://"
 SENTINEL = (
     "it has no data: name the primary, by an address that leads to another where that is promoted"
 )
-NO_SCRIPTS = "afa works by scripts: ACL SETUSER NAME +@scripting"
-NO_CHANNELS = "afa's processes send messages: ACL SETUSER NAME +@pubsub &afa-*"
+RIGHTS = (
+    "a user of an ACL needs at least: ACL SETUSER NAME ~* resetchannels &afa-* +@read +@write "
+    "+@scripting +@pubsub +@connection +time +info"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,8 @@ def of_ledger(url: str, *, is_own: bool) -> Iterator[Finding]:
             yield from attempt("ledger", partial(of_settings, server), AWAY)
             yield from attempt("ledger", partial(of_memory, server), AWAY)
             yield from attempt("ledger", partial(of_replication, server, is_own=is_own), AWAY)
-            yield from attempt("ledger", partial(of_clock, server, script), NO_SCRIPTS)
-            yield from attempt("ledger", partial(of_channels, server), NO_CHANNELS)
+            yield from attempt("ledger", partial(of_clock, server, script), RIGHTS)
+            yield from attempt("ledger", partial(of_channels, server), RIGHTS)
 
 
 def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
@@ -128,16 +130,18 @@ def of_cache(url: str, ledger_url: str | None) -> Iterator[Finding]:
             yield fault("cache", no_answer(url, error), AWAY)
             return
         yield Finding("cache", "answers")
+        script = store.script("now").text
         for server in servers("cache", store, run):
             look = partial(of_mode, server, is_cluster=store.is_cluster)
             yield from attempt("cache", look, AWAY)
             yield from attempt("cache", partial(of_role, server, "AFA_CACHE_URL"), AWAY)
+            yield from attempt("cache", partial(of_clock, server, script), RIGHTS)
             if ledger_url is None or not is_same_server(url, ledger_url):
                 yield from attempt("cache", partial(of_eviction, server), AWAY)
 
 
 def of_access(settings: Settings) -> Iterator[Finding]:
-    """Check that the servers in the settings answer, and the ledger's accepts writes."""
+    """Check that the servers in the settings can be used, and the ledger's accepts writes."""
     for setting, url in (
         ("AFA_REDIS_URL", settings.redis_url),
         ("AFA_CACHE_URL", settings.cache_url),
@@ -147,7 +151,7 @@ def of_access(settings: Settings) -> Iterator[Finding]:
 
 
 def of_server(setting: str, url: str) -> Iterator[Finding]:
-    """Check that a server answers, and accepts writes if it is the ledger's."""
+    """Check that a server answers and runs scripts, and accepts writes if it is the ledger's."""
     with connected(url) as (store, run):
         try:
             ping(store, run)
@@ -160,16 +164,22 @@ def of_server(setting: str, url: str) -> Iterator[Finding]:
             for finding in of_mode(server, is_cluster=store.is_cluster)
         ]
         yield from found
-        if found or setting == "AFA_CACHE_URL":
+        if found:
             return
         try:
-            run(store.try_write())
+            run(store.now_ms())
+            if setting == "AFA_REDIS_URL":
+                run(store.try_write())
         except ServiceUnavailableError as error:
             state = f"{place_of(url)} takes no writes ({error.__cause__})"
             yield fault(setting, state, "`afa doctor` says what to do")
             return
-        for server in servers(setting, store, run):
-            yield from attempt(setting, partial(of_channels, server), NO_CHANNELS)
+        except ResponseError as error:
+            yield fault(setting, f"{place_of(url)} refuses this user: {error}", RIGHTS)
+            return
+        if setting == "AFA_REDIS_URL":
+            for server in servers(setting, store, run):
+                yield from attempt(setting, partial(of_channels, server), RIGHTS)
 
 
 def ping(store: Store, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
