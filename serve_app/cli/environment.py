@@ -4,7 +4,6 @@ import asyncio
 import errno
 import os
 import pwd
-import re
 import signal
 import sys
 import tempfile
@@ -22,15 +21,12 @@ from rich.text import Text
 from configs.settings import Settings
 from serve_app.composition.files import LocalFiles
 from serve_app.composition.profile import AppArgs, ProfileError, read_profile
-from serve_app.domain.errors import AfaError, ServiceUnavailableError
+from serve_app.domain.errors import with_cause
 
 T = TypeVar("T")
 
 WHOLE = 10_000
 """Columns without a terminal: a table in a pipe or a file is as wide as its contents."""
-
-SOURCE_LINE = re.compile(r", \S+\.rs:\d+:\d+$")
-"""The place in Lance's source where an error arose, at the end of its message."""
 
 _CONTROLS = {n: f"\\x{n:02x}" for n in (*range(9), *range(11, 32), *range(127, 160))}
 
@@ -136,13 +132,9 @@ def needing(extra: str) -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """Say in one line what went wrong, including the cause, which customers do not see."""
-    told = error.message if isinstance(error, AfaError) else str(error)
-    if isinstance(error, ServiceUnavailableError) and error.__cause__ is not None:
-        cause = SOURCE_LINE.sub("", str(error.__cause__).partition("\n")[0])
-        return f"{told} ({cause})" if cause else told
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return told
+    return with_cause(error)
 
 
 def check_settings() -> None:

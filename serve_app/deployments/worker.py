@@ -15,6 +15,7 @@ from serve_app.composition.stores import open_stores
 from serve_app.deployments.autoscaling import BACKLOG, BUSY
 from serve_app.deployments.backend import RayBackend
 from serve_app.deployments.telemetry import tell_operators
+from serve_app.domain.errors import ServiceUnavailableError, with_cause
 from serve_app.ledger.jobs.types import Claim, source_from_json
 from serve_app.library.writer import LibraryWriter
 from serve_app.providers.web.audio_url import AudioUrlFetcher
@@ -80,8 +81,8 @@ class AnalysisWorker:
                         await self._runner.run(claim)
                     finally:
                         self._n_running -= 1
-            except Exception:  # the ledger may be unavailable; the lanes wait
-                logger.exception("worker %s", self._worker_id)
+            except Exception as error:  # noqa: BLE001  the lanes wait
+                self._tell(error)
                 await asyncio.sleep(FAULT_PAUSE_S)
 
     async def _fetch(self) -> None:
@@ -91,8 +92,8 @@ class AnalysisWorker:
             claim = None
             try:
                 claim = await self._jobs.claim(f"{self._worker_id}-fetch", CLAIM_WAIT_S, "fetch")
-            except Exception:  # the ledger may be unavailable; the lanes wait
-                logger.exception("worker %s", self._worker_id)
+            except Exception as error:  # noqa: BLE001  the lanes wait
+                self._tell(error)
                 await asyncio.sleep(FAULT_PAUSE_S)
             if claim is None:
                 self._fetch_places.release()
@@ -104,10 +105,17 @@ class AnalysisWorker:
     async def _fetch_one(self, claim: Claim) -> None:
         try:
             await self._runner.run(claim)
-        except Exception:  # then its lease ends
-            logger.exception("worker %s", self._worker_id)
+        except Exception as error:  # noqa: BLE001  then its lease ends
+            self._tell(error)
         finally:
             self._fetch_places.release()
+
+    def _tell(self, error: Exception) -> None:
+        """Log why a round failed; a ledger that is unavailable is no fault of the worker."""
+        if isinstance(error, ServiceUnavailableError):
+            logger.warning("worker %s: %s", self._worker_id, with_cause(error))
+        else:
+            logger.error("worker %s", self._worker_id, exc_info=error)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Return what `QueueDelayPolicy` uses, for Serve's controller: the wait in the lanes."""

@@ -29,7 +29,11 @@ AfaError
 ``code`` is public and stable; the message is written for the customer and says what to do.
 """
 
+import re
 from typing import ClassVar
+
+SOURCE_LINE = re.compile(r", \S+\.rs:\d+:\d+$")
+"""The place in Lance's source where an error arose, at the end of its message."""
 
 
 class AfaError(Exception):
@@ -207,3 +211,13 @@ class ServiceUnavailableError(RetryableError):
 
 class UnansweredError(ServiceUnavailableError):
     """The request was passed on but not answered; it may still have been done."""
+
+
+def with_cause(error: Exception) -> str:
+    """Say what went wrong, including why a part is unavailable, which customers do not see."""
+    told = error.message if isinstance(error, AfaError) else str(error)
+    cause = error.__cause__
+    if cause is None or not isinstance(error, ServiceUnavailableError):
+        return told
+    why = SOURCE_LINE.sub("", str(cause).partition("\n")[0])
+    return f"{told} ({why or type(cause).__name__})"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from serve_app.domain.errors import with_cause
 from serve_app.domain.telemetry.metrics import CHORES_FAILED
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class Upkeep:
                 await chore.work()
             except Exception as error:  # noqa: BLE001  the next round tries again
                 # Not its repr, from which redis-py omits the server's message.
-                logger.warning("%s: %s: %s", chore.name, type(error).__name__, error)
+                told = chore.name, type(error).__name__, with_cause(error)
+                logger.warning("%s: %s: %s", *told)
                 CHORES_FAILED.record(1, chore=chore.name)
             self._ended_at[chore.name] = self._clock()
             await asyncio.sleep(chore.every_s)

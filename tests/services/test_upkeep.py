@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from redis.exceptions import ResponseError
 
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.services.upkeep import Chore, Upkeep
 
 LIMIT_S = 60
@@ -46,6 +47,19 @@ async def test_the_log_says_what_a_server_said(caplog: pytest.LogCaptureFixture)
     await asyncio.sleep(0)
     await upkeep.close()
     assert caplog.messages == ["journal: ResponseError: ERR value is not an integer"]
+
+
+async def test_the_log_says_why_a_part_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ServiceUnavailableError("try again") from OSError("No space left on device")
+
+    upkeep = Upkeep([Chore("journal", fail, 1)])
+    upkeep.start()
+    await asyncio.sleep(0)
+    await upkeep.close()
+    assert caplog.messages == [
+        "journal: ServiceUnavailableError: try again (No space left on device)"
+    ]
 
 
 async def test_only_what_hangs_is_called_stalled() -> None:
