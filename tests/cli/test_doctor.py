@@ -335,6 +335,16 @@ def test_a_file_is_no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert f"disk       {file} is not a folder" in told
 
 
+def test_a_folder_that_takes_no_files_is_no_bucket(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status, told = consult(monkeypatch, tmp_path, AFA_OBJECT_STORE="/sys/kernel")
+    assert status == 1
+    assert "make room there, and let afa's user write to it" in told
+    assert "bucket" not in told
+    assert REST in told
+
+
 def test_a_torn_session_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "session.json").write_text('{"url": "http://127.0.0.1:80')

@@ -19,6 +19,8 @@ ADDRESS = (
     "Amazon's, or to file:///folder"
 )
 NOT_MOUNTED = "is it mounted on this machine?"
+NO_FOLDER = "make room there, and let afa's user write to it"
+NO_BUCKET = "is the bucket there, and are the AWS_* credentials?"
 
 
 def of_storage(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
@@ -78,7 +80,7 @@ def of_place(name: str, url: str, *, is_mounted: bool) -> Iterator[Finding]:
         asyncio.run(ObjectStore(url).ping())
     except ServiceUnavailableError as error:
         why = str(error.__cause__).partition("\n")[0]
-        yield fault(name, f"{place}: {why}", "is the bucket there, and are the AWS_* credentials?")
+        yield fault(name, f"{place}: {why}", NO_BUCKET if folder is None else NO_FOLDER)
     else:
         yield Finding(name, f"{place} can be written to")
 
