@@ -23,8 +23,10 @@ QUIET: Mapping[str, str] = {
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     # Each worker checks for signals a hundred times a second, and would record each check.
     "RAY_event_stats": "0",
+    # Without it, nothing limits the files of standard error, which hold every line of the logs.
+    "RAY_ROTATION_MAX_BYTES": str(64 * 2**20),
 }
-"""Settings that reduce Ray's work at rest; the environment can override each."""
+"""Settings that reduce Ray's work at rest, and its logs; the environment can override each."""
 
 UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
 """Methods that start what is not needed here: the dashboard's server, which runs even if switched
