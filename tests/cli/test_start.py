@@ -353,18 +353,8 @@ def test_a_damaged_fingerprint_index_is_told(
 
 
 LEAST_RIGHTS = (
-    *(
-        "on",
-        ">secret",
-        "~*",
-        "resetchannels",
-        "&afa-*",
-        "+@read",
-        "+@write",
-        "+@scripting",
-        "+@pubsub",
-    ),
-    *("+@connection", "+time", "+info"),
+    *("on", ">secret", "~*", "resetchannels", "&afa-*"),
+    *("+@read", "+@write", "+@scripting", "+@pubsub", "+@connection", "+time", "+info"),
 )
 
 
