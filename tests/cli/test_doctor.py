@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from redis import Redis
@@ -437,6 +438,18 @@ def test_a_disk_without_room_is_told_whatever_lies_there(
     assert "name another with RAY_TMPDIR" in told
     assert "memory     0.5 GB free at /dev/shm" in told
     assert "--shm-size=2g" in told
+
+
+@pytest.mark.parametrize(("available", "is_told"), [(2e9, True), (9e9, False)])
+def test_a_machine_whose_memory_others_take_is_told(
+    available: float, is_told: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    memory = namedtuple("memory", "available total")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(available, 24e9))
+    status, told = consult(monkeypatch, tmp_path)
+    assert status == 0
+    assert f"memory     {available / 1e9:.1f} of 24.0 GB available" in told
+    assert ("below 5 % Ray ends afa's processes" in told) == is_told
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(

@@ -1,10 +1,12 @@
-"""What this machine offers: its device, the decoder's sandbox, and space."""
+"""What this machine offers: its device, the decoder's sandbox, memory, and space."""
 
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 from configs.settings import Settings
 from pipelines.audio.decode import DecoderUnavailableError, active_walls
@@ -15,6 +17,8 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where Ray keeps objects
 
 LEAST_FREE_GB, COMFORTABLE_GB = 2, 20
 LEAST_SHARED_MEMORY_GB = 1
+COMFORTABLE_MEMORY = 0.15
+"""Share of the memory that other programs should leave; Ray ends processes below .05."""
 
 
 def of_device(settings: Settings) -> Iterator[Finding]:
@@ -60,7 +64,7 @@ def of_decoder() -> Iterator[Finding]:
 
 
 def of_room(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
-    """Check the space for data, checkpoints and Ray, once for each disk."""
+    """Check the memory, and the space for data, checkpoints and Ray, once for each disk."""
     ray = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
     if not os.access(standing(files.data_dir), os.W_OK):
         state = f"{standing(files.data_dir)} cannot be written to"
@@ -77,6 +81,7 @@ def of_room(settings: Settings, files: LocalFiles) -> Iterator[Finding]:
         elif above.stat().st_dev not in seen:
             seen.add(above.stat().st_dev)
             yield of_disk(above, f"{missing}: make room, or name another with {elsewhere}")
+    yield of_memory()
     if SHARED_MEMORY.is_dir():
         yield of_shared_memory()
 
@@ -93,6 +98,15 @@ def of_disk(folder: Path, remedy: str) -> Finding:
     if free_gb < LEAST_FREE_GB:
         return fault("disk", state, remedy)
     return Finding("disk", state, "" if free_gb > COMFORTABLE_GB else "uploads and logs take room")
+
+
+def of_memory() -> Finding:
+    """Check whether programs leave so little memory that Ray ends processes."""
+    memory = psutil.virtual_memory()
+    state = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB available"
+    remedy = "below 5 % Ray ends afa's processes: end other programs, or add memory"
+    is_little = memory.available < COMFORTABLE_MEMORY * memory.total
+    return Finding("memory", state, remedy if is_little else "")
 
 
 def of_shared_memory() -> Finding:
