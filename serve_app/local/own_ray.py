@@ -7,7 +7,6 @@ import signal
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from serve_app.local import loopback
@@ -58,7 +57,7 @@ def start(n_cpus: int) -> Mapping[str, int]:
     with warnings.catch_warnings():
         # Ray only forks to start other programs, which do not use Lance.
         warnings.filterwarnings("ignore", "lance is not fork-safe")
-        session: Any = ray.init(
+        ray.init(
             address="local",
             include_dashboard=False,
             log_to_driver=False,
@@ -66,8 +65,6 @@ def start(n_cpus: int) -> Mapping[str, int]:
             num_cpus=n_cpus,
             _node_ip_address=loopback.NODE_IP,
         )
-    # Ray lets every user of this machine write there, and so replace the socket of its objects.
-    Path(session.address_info["session_dir"]).chmod(0o700)
     started = descendants(os.getpid())
     return {name: pid for name, pid in started.items() if name.partition("-")[0] in HEADS}
 

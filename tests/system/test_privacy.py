@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 from redis import Redis
 
@@ -38,13 +37,6 @@ def test_the_data_folder_is_closed(service: Service) -> None:
                     modes[name] = stat.S_IMODE(mode) & 0o077
     assert len(modes) > 10
     assert {name: oct(mode) for name, mode in modes.items() if mode} == {}
-
-
-def test_the_folder_of_its_ray_is_closed(service: Service) -> None:
-    raylet = psutil.Process(service.pids["raylet"])
-    (socket,) = [word for word in raylet.cmdline() if word.startswith("--raylet_socket_name=")]
-    folder = Path(socket.partition("=")[2]).parents[1]
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_a_webhook_secret_is_not_in_the_files(service: Service) -> None:
