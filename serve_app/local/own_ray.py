@@ -4,9 +4,12 @@ import logging
 import os
 import secrets
 import signal
+import stat
+import tempfile
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from serve_app.local import loopback
@@ -64,9 +67,26 @@ def start(n_cpus: int) -> Mapping[str, int]:
             logging_level=logging.ERROR,
             num_cpus=n_cpus,
             _node_ip_address=loopback.NODE_IP,
+            _temp_dir=str(private_folder() / "ray"),
         )
     started = descendants(os.getpid())
     return {name: pid for name, pid in started.items() if name.partition("-")[0] in HEADS}
+
+
+def private_folder() -> Path:
+    """Return a folder that only this user can enter.
+
+    Ray lets every user write to its own folders below, so that each could replace its sockets.
+    """
+    parent = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    folder = parent / f"afa-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        return Path(tempfile.mkdtemp(prefix="afa-", dir=parent))
+    folder.chmod(0o700)
+    return folder
 
 
 def kill_rest() -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from redis import Redis
 
@@ -37,6 +38,13 @@ def test_the_data_folder_is_closed(service: Service) -> None:
                     modes[name] = stat.S_IMODE(mode) & 0o077
     assert len(modes) > 10
     assert {name: oct(mode) for name, mode in modes.items() if mode} == {}
+
+
+def test_nobody_else_reaches_the_sockets_of_its_ray(service: Service) -> None:
+    (raylet,) = (pid for name, pid in service.pids.items() if name.startswith("raylet"))
+    option, words = "--raylet_socket_name=", psutil.Process(raylet).cmdline()
+    (socket,) = (Path(word.removeprefix(option)) for word in words if word.startswith(option))
+    assert stat.S_IMODE(socket.parents[3].stat().st_mode) == 0o700
 
 
 def test_a_webhook_secret_is_not_in_the_files(service: Service) -> None:
