@@ -1,6 +1,7 @@
 """`afa credits`: show, grant, top up and audit credits."""
 
 import os
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import typer
@@ -10,9 +11,11 @@ from rich.table import Table
 from serve_app.cli.environment import console, named_user
 from serve_app.cli.ledger_access import LedgerAccess, with_account, with_ledger
 from serve_app.domain.credits import MOST_CREDITS, AuditReport, Balance
+from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.keys import TEST_NAMESPACE
 from serve_app.domain.payments import TopupSettings, TopupStatus
 from serve_app.domain.ulid import new_ulid
+from serve_app.ledger.ledger import Ledger
 
 app = typer.Typer(
     help="Credits: show, grant, topup, autotopup, adjust, audit.", no_args_is_help=True
@@ -108,18 +111,33 @@ def show_all() -> None:
     console.print(table, soft_wrap=False)
 
 
+def book(
+    account: str, once: str | None, change: Callable[[Ledger, str], Awaitable[Balance]]
+) -> None:
+    """Make a change under an id, new unless one is given, and print the account."""
+    entry = once or f"cli-{new_ulid()}"
+
+    async def run(access: LedgerAccess) -> Balance:
+        try:
+            return await change(access.ledger, entry)
+        except ServiceUnavailableError as error:
+            raise ServiceUnavailableError(
+                f"{error.message}; it may be booked all the same: repeat it with --id {entry}"
+            ) from error.__cause__
+
+    show_balance(with_account(account, run))
+
+
 @app.command()
 def grant(account: Account, credits: Amount, once: Once = None) -> None:
     """Add credits to this month's grant, which ends with the month."""
-    entry = once or f"cli-{new_ulid()}"
-    show_balance(with_account(account, lambda access: access.ledger.grant(account, entry, credits)))
+    book(account, once, lambda ledger, entry: ledger.grant(account, entry, credits))
 
 
 @app.command()
 def topup(account: Account, credits: Amount, once: Once = None) -> None:
     """Add a prepaid pack, which never expires."""
-    entry = once or f"cli-{new_ulid()}"
-    show_balance(with_account(account, lambda access: access.ledger.topup(account, entry, credits)))
+    book(account, once, lambda ledger, entry: ledger.topup(account, entry, credits))
 
 
 @app.command()
@@ -133,12 +151,10 @@ def adjust(
     once: Once = None,
 ) -> None:
     """Correct an account by hand; the journal keeps who did it and why."""
-    entry = once or f"cli-{new_ulid()}"
     operator = named_user(os.getuid())
-    show_balance(
-        with_account(
-            account, lambda access: access.ledger.adjust(account, entry, credits, operator, reason)
-        )
+    book(
+        *(account, once),
+        lambda ledger, entry: ledger.adjust(account, entry, credits, operator, reason),
     )
 
 

@@ -214,6 +214,19 @@ def test_adjusting_works_before_the_first_call(url: str) -> None:
     assert "59900" in done.output, done.stderr
 
 
+def test_a_payment_of_unknown_outcome_is_repeated_under_its_id(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert afa("keys", "create", "bob").exit_code == 0
+    monkeypatch.setenv("AFA_TOPUP_REPLICAS", "1")  # there is none
+    refused = afa("credits", "topup", "bob", "100")
+    assert refused.exit_code == 1
+    (entry,) = re.findall(r"repeat it with (--id \S+)", refused.stderr)
+    monkeypatch.delenv("AFA_TOPUP_REPLICAS")
+    repeated = afa("credits", "topup", "bob", "100", *entry.split())
+    assert re.search(r"packs +│ 100 ", repeated.output), repeated.output
+
+
 def test_an_operator_without_a_name_is_noted_by_number(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
