@@ -175,6 +175,7 @@ def test_a_bad_file_is_one_line_whatever_its_name(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
+    Library((data_dir / "library").as_uri(), data_dir / "library-view").close()
     path = tmp_path / "two\nlines.ogg"
     path.write_bytes(b"nothing to hear")
     done = runner.invoke(app, [command, str(path)])
