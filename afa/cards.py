@@ -1,6 +1,7 @@
 """The cards that this machine knows: those that come with afa, and the operator's own."""
 
 import logging
+from collections import Counter
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,12 @@ def read_cards(path: Path) -> dict[str, ModelCard]:
         CardError: It is not a file of cards, or a card is malformed or its id already in use.
     """
     try:
-        return parse_cards(_table(path), _shipped())
+        table, twice = _table(path)
     except OSError as error:
         raise CardError(f"{path} cannot be read: {error.strerror}") from error
+    if twice:
+        raise CardError(twice[0])
+    return parse_cards(table, _shipped())
 
 
 @lru_cache(maxsize=8)
@@ -75,10 +79,10 @@ def _read(model_dir: Path) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
 def _parsed(path: Path, changed_ns: int) -> tuple[dict[str, ModelCard], tuple[str, ...]]:
     del changed_ns  # part of the cache key: a changed file is read again
     try:
-        table = _table(path)
+        table, faults = _table(path)
     except CardError as error:
         return _shipped(), (str(error),)
-    cards, faults = dict(_shipped()), []
+    cards = dict(_shipped())
     for model_id, fields in table.items():
         try:
             cards |= parse_cards({model_id: fields}, cards)
@@ -87,9 +91,11 @@ def _parsed(path: Path, changed_ns: int) -> tuple[dict[str, ModelCard], tuple[st
     return cards, tuple(faults)
 
 
-def _table(path: Path) -> dict[str, Any]:
+def _table(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields of each id, and what is wrong: YAML takes the last of two equal ids."""
     try:
-        table = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        text = path.read_text(encoding="utf-8")
+        table = yaml.safe_load(text) or {}
     except UnicodeDecodeError as error:
         raise CardError(f"{path} is not UTF-8") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
@@ -98,4 +104,7 @@ def _table(path: Path) -> dict[str, Any]:
         raise CardError(f"{path} is not YAML{where}") from error
     if not isinstance(table, dict):
         raise CardError(f"{path} must map model ids to the fields of their cards")
-    return table
+    root = yaml.compose(text, yaml.SafeLoader)
+    ids = Counter(key.value for key, _ in root.value) if isinstance(root, yaml.MappingNode) else {}
+    told = "only the last counts; remove the others"
+    return table, [f"{path}: {one} has {n} cards, and {told}" for one, n in ids.items() if n > 1]

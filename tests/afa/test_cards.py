@@ -1,6 +1,7 @@
 """The operator's own cards: a wrong one does not affect the others."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 import afa
-from afa.cards import known_cards, usable_cards
+from afa.cards import known_cards, read_cards, usable_cards
 from configs.settings import Settings
 from models.checkpoints.cards import CardError
 from serve_app.cli.extractors.keyfinder import key_of
@@ -55,6 +56,20 @@ def test_a_card_that_is_wrong_is_left_out_of_a_service_and_logged_once(
         known_cards(tmp_path)
     chosen = ModelOptions(model_dir=tmp_path).cards({"embedding": "own-ast"})
     assert chosen["embedding"][0].model_id == "own-ast"
+
+
+def test_two_cards_with_one_id_are_told_and_the_last_counts(
+    own: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cards.yaml"
+    path.write_text(own + own.replace("licence: ", "licence: LicenseRef-second-"))
+    told = f"{path}: own-ast has 2 cards, and only the last counts; remove the others"
+    with caplog.at_level(logging.ERROR):
+        assert usable_cards(tmp_path)["own-ast"].licence.startswith("LicenseRef-second-")
+    assert caplog.messages == [f"left out: {told}"]
+    for read in (lambda: known_cards(tmp_path), lambda: read_cards(path)):
+        with pytest.raises(CardError, match=f"^{re.escape(told)}$"):
+            read()
 
 
 @pytest.mark.parametrize("content", UNREADABLE)
