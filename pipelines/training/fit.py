@@ -20,7 +20,7 @@ from torch.nn import functional
 from models.rhythm.network import BeatLogits, BeatNetwork
 from pipelines.training.dataset import Batch, Sampler
 from pipelines.training.kept import told_as
-from pipelines.training.plan import FitPlan
+from pipelines.training.plan import FitPlan, PlanError
 
 _CLIP_NORM = 1.0
 _BETAS = (0.9, 0.98)
@@ -124,7 +124,7 @@ class Trainer:
         """Continue from a checkpoint.
 
         Raises:
-            PlanError: It is damaged, or of a network of another size.
+            PlanError: It is damaged, of a network of another size, or of a longer run.
         """
         with fitting(path, GO_ON):
             state = torch.load(path, weights_only=True, map_location=self._device)
@@ -132,6 +132,11 @@ class Trainer:
             self.averaged.load_state_dict(state["averaged"])
             self._optimiser.load_state_dict(state["optimiser"])
             self.step = int(state["step"])
+        if self.step > self._plan.steps:
+            raise PlanError(
+                f"{path} is of another run: it has {self.step} steps, and fit.steps is "
+                f"{self._plan.steps}; use another --work, or {GO_ON}"
+            )
 
     def run(
         self,

@@ -177,6 +177,19 @@ def test_a_bad_description_is_told(tmp_path: Path) -> None:
     assert "missing" in result.output
 
 
+def test_weights_to_begin_from_that_are_missing_are_told_before_anything_is_rendered(
+    description: Path, tmp_path: Path
+) -> None:
+    content = yaml.safe_load(description.read_text())
+    content["fit"]["initial"] = "nosuch.safetensors"
+    description.write_text(yaml.safe_dump(content))
+    options = ["--config", str(description), "--work", str(tmp_path / "new")]
+    result = CliRunner().invoke(app, ["train", "beats", *options])
+    assert result.exit_code == 1
+    assert result.output == "afa: fit.initial: there is no file nosuch.safetensors\n"
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("network", ["beats", "key"])
 def test_a_package_that_rendering_lacks_is_told(
     network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

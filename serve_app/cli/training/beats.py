@@ -76,6 +76,9 @@ def beats(
 
     with told(MachineError, PlanError, OSError):
         plan = parse_plan(described(config, "train_beats"))
+        initial = plan.fit.initial
+        if initial and not Path(initial).is_file():
+            fail(f"fit.initial: there is no file {initial}")
         work.mkdir(parents=True, exist_ok=True)
         for part in Part:
             if parts and part not in parts:

@@ -248,6 +248,16 @@ def test_a_checkpoint_that_does_not_fit_is_told(
         Trainer(replace(plan, initial=str(path)), sampler(clips, plan), torch.device("cpu"))
 
 
+def test_a_checkpoint_of_a_longer_run_is_told(
+    clips: ClipSet, plan: FitPlan, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    Trainer(plan, sampler(clips, plan), torch.device("cpu")).run(path, lambda _: None)
+    shorter = Trainer(replace(plan, steps=5), sampler(clips, plan), torch.device("cpu"))
+    with pytest.raises(PlanError, match=r"another run: it has 6 steps, and fit.steps is 5; use"):
+        shorter.load(path)
+
+
 def test_weights_of_a_training_that_diverged_are_not_exported(tmp_path: Path) -> None:
     network = BeatNetwork(8, 2)
     next(network.parameters()).data[0] = torch.nan
