@@ -238,6 +238,17 @@ def held_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM act like Ctrl-C inside this block."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@interrupted_by_sigterm()
 def start_in_background(
     files: LocalFiles, command: list[str], environment: dict[str, str], lock: int
 ) -> dict[str, Any]:

@@ -197,6 +197,20 @@ def test_ctrl_c_ends_the_start(
     assert sleeper.returncode == -signal.SIGTERM
 
 
+def test_sigterm_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    monkeypatch.setattr(service, "watch_start", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: sleeper)
+    files, before = LocalFiles(tmp_path), signal.getsignal(signal.SIGTERM)
+    lock = service.lock_start(files)
+    with pytest.raises(KeyboardInterrupt):
+        service.start_in_background(files, [], {}, lock)
+    os.close(lock)
+    assert sleeper.returncode == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_the_note_of_the_start_ends_it_too(
     monkeypatch: pytest.MonkeyPatch,
