@@ -43,8 +43,10 @@ def link(
         host = ""
     if not host:
         fail(f"{url} is not an address; write it as http://HOST:PORT")
-    if not (user + password).isprintable():
-        fail("the user or the password has characters that no request can carry")
+    try:
+        (user + password).encode()
+    except UnicodeEncodeError:
+        fail("the user or the password is not UTF-8")
     settings = Settings()
     library = existing(settings, LocalFiles(settings.data_dir.absolute()))
     if not library.count([OPERATOR]):

@@ -127,7 +127,10 @@ def test_what_is_wrong_is_told(library: Library, server: str) -> None:
     for address in ("music.example", "http://[music", "http://"):
         assert f"{address} is not an address" in linked(address).stderr
     odd = linked(server, "--password", "of another coding: \udce9")
-    assert "afa: the user or the password has characters that no request can carry" in odd.stderr
+    assert "afa: the user or the password is not UTF-8" in odd.stderr
+    # Not printable, but a request can carry it.
+    spaced = linked(server, "--plain-password", "--password", "a\N{NO-BREAK SPACE}b")
+    assert "refuses: Wrong username or password" in spaced.stderr
     assert PASSWORD not in without_token.output + empty.output
 
 
