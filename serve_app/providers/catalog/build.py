@@ -68,7 +68,7 @@ class CatalogBusyError(RuntimeError):
 
 
 class CatalogFileError(ValueError):
-    """A file is not Parquet, or has none of the catalog's columns."""
+    """A file is not Parquet, is damaged, or has none of the catalog's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +219,11 @@ def _fill(
     for path in paths:
         file = open_parquet(path)
         base = path.resolve().parent
-        columns = [name for name in SCHEMA.names if name in file.schema_arrow.names]
         n_earlier = n_seen
         if n_earlier + file.metadata.num_rows <= report.n_before:
             n_seen += file.metadata.num_rows
             continue
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+        for batch in _batches(path, file):
             n_seen += batch.num_rows
             n_fresh = n_seen - report.n_before
             if n_fresh <= 0:
@@ -274,13 +273,11 @@ def _wait_for_merges(
 
 @contextmanager
 def _faults_named(version: Path) -> Iterator[None]:
-    """Raise different errors for truncated files and an unwritable index, both `ValueError`s."""
+    """Raise an `OSError` for an unwritable index."""
     try:
         yield
     except CatalogFileError:
         raise
-    except pa.ArrowInvalid as error:
-        raise CatalogFileError(f"a catalog file cannot be read to its end: {error}") from error
     except ValueError as error:  # tantivy's, also for a full disk
         raise OSError(f"{version}: the index cannot be written") from error
 
@@ -345,9 +342,16 @@ def rows_in(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         CatalogFileError: It is not one, or is damaged.
     """
+    for batch in _batches(path, open_parquet(path)):
+        yield from batch.to_pylist()
+
+
+def _batches(path: Path, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    columns = [name for name in SCHEMA.names if name in file.schema_arrow.names]
     try:
-        for batch in open_parquet(path).iter_batches(BATCH_ROWS):
-            yield from batch.to_pylist()
+        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+            batch.validate(full=True)
+            yield batch
     except (OSError, pa.ArrowInvalid) as error:
         raise CatalogFileError(f"{path}: cannot be read to its end: {error}") from error
 

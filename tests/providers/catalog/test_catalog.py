@@ -238,6 +238,18 @@ def test_a_file_that_is_no_catalog_leaves_the_old_one(tmp_path: Path) -> None:
     assert len(list((tmp_path / "catalog" / "versions").iterdir())) == 1
 
 
+@pytest.mark.parametrize("at", [-1, 0], ids=["length", "letter"])
+def test_a_catalog_file_that_is_damaged_is_named(tmp_path: Path, at: int) -> None:
+    file = tmp_path / "rows.parquet"
+    table = pa.table({"artist": ["The Stub Quartet"], "title": ["b"]})
+    pq.write_table(table, file, use_dictionary=False, write_statistics=False)
+    content = bytearray(file.read_bytes())
+    content[content.index(b"The Stub") + at] = 0xFF
+    file.write_bytes(content)
+    with pytest.raises(CatalogFileError, match=f"{file}: cannot be read to its end"):
+        build_catalog([file], tmp_path / "catalog")
+
+
 def test_a_reader_follows_a_reimport_and_old_versions_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
