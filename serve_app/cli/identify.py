@@ -17,7 +17,7 @@ from pipelines.audio.waveform import AudioError, AudioTooLongError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded, files_below
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, errors, fail, tell_of, tell_to_publish, told
-from serve_app.cli.library.opened import opened, opened_if_there
+from serve_app.cli.library.opened import existing, opened, opened_if_there
 from serve_app.cli.output.each_file import each_file
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
@@ -159,7 +159,7 @@ def fingerprint(
     if bool(sources) == whole_library:
         fail("name files, folders or catalog files, or give --library")
     policy = audio_policy(audio_anywhere)
-    library = opened(settings, files) if whole_library else opened_if_there(settings, files)
+    library = existing(settings, files) if whole_library else opened_if_there(settings, files)
     found = [
         one for source in expanded(sources or []) for one in tracks_of(source, policy, library)
     ]

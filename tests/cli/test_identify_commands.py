@@ -88,6 +88,13 @@ def test_a_file_that_the_library_has_is_indexed_as_its_track(music: Path, tmp_pa
     assert keys(data) == {one.track_id}
 
 
+def test_without_a_library_none_is_made_to_be_indexed(music: Path, tmp_path: Path) -> None:
+    refused = runner.invoke(app, ["catalog", "fingerprint", "--library"])
+    assert refused.exit_code == 1
+    assert "there is no library" in refused.stderr
+    assert list(tmp_path.iterdir()) == [music]
+
+
 def test_files_of_one_name_in_two_folders_are_two(
     music: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
