@@ -38,7 +38,7 @@ def link(
     `afa scan`, or when the server has given its songs new ids.
     """
     try:
-        host = urlsplit(url).netloc if is_url(url) else ""
+        host = urlsplit(url).netloc.rpartition("@")[2] if is_url(url) else ""
     except ValueError:
         host = ""
     if not host:

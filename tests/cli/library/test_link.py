@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx
 import mutagen
@@ -115,6 +116,11 @@ def test_tracks_learn_what_the_server_calls_them(
         song = httpx.get(f"{server}/rest/getSong.view", params=params, timeout=60).json()
         assert song["subsonic-response"]["song"]["title"] == title
     assert library.servers() == ["home"]
+    with_login = server.replace("://", f"://{USER}:{quote(PASSWORD)}@")
+    again = linked(with_login, "--plain-password")
+    library.follow()
+    assert library.servers() == sorted(["home", urlsplit(server).netloc])
+    assert quote(PASSWORD) not in again.output
 
 
 def test_what_is_wrong_is_told(library: Library, server: str) -> None:
