@@ -131,14 +131,11 @@ class Folder:
                 names.clear()
                 continue
             seen.add((status.st_dev, status.st_ino))
-            shown = (name for name in names if not _is_hidden(name) and name.lower() not in BINS)
-            names[:] = sorted(shown)
+            names[:] = sorted(filter(_is_shown, names))
             below = (os.path.join(folder, name) for name in names)
             linked += [path for path in below if os.path.islink(path)]
-            for name in sorted(files):
+            for name in sorted(filter(_is_shown, files)):
                 path = Path(folder, name)
-                if _is_hidden(name):
-                    continue
                 if path.suffix.lower() in AUDIO_ENDINGS:
                     yield listed(path)
                 elif mimetypes.guess_type(name)[0] is None and _leads_nowhere(path):
@@ -177,7 +174,10 @@ class SingleFile:
 
 
 class Bucket:
-    """All audio below a prefix of an S3 store; a file is fetched to be read, then deleted."""
+    """All audio below a prefix of an S3 store, but for names that a `Folder` skips.
+
+    A file is fetched to be read, then deleted.
+    """
 
     def __init__(self, url: str) -> None:
         """Open the store.
@@ -197,7 +197,8 @@ class Bucket:
         try:
             for page in obstore.list(self._backend):
                 for entry in page:
-                    if Path(entry["path"]).suffix.lower() in AUDIO_ENDINGS:
+                    path = Path(entry["path"])
+                    if path.suffix.lower() in AUDIO_ENDINGS and all(map(_is_shown, path.parts)):
                         mtime_ns = int(entry["last_modified"].timestamp() * 1e9)
                         yield Found(self.root + entry["path"], entry["size"], mtime_ns)
         except OSError as error:
@@ -261,9 +262,10 @@ def _first_line(error: StoreError) -> str:
     return str(error).partition("\n")[0]
 
 
-def _is_hidden(name: str) -> bool:
-    """Whether a name has a leading dot; titles such as ``...And Justice for All`` have several."""
-    return name.startswith(".") and not name.startswith("..")
+def _is_shown(name: str) -> bool:
+    """Whether a name has no leading dot, or several as a title may have, and is no recycle bin."""
+    is_hidden = name.startswith(".") and not name.startswith("..")
+    return not is_hidden and name.lower() not in BINS
 
 
 def _leads_nowhere(path: Path) -> bool:

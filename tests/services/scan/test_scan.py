@@ -911,7 +911,8 @@ async def test_a_bucket_is_scanned_as_a_folder_is(
     store = open_backend(bucket)
     obstore.put(store, "album/a.ogg", music / "a.ogg")
     obstore.put(store, "b.mp3", music / "b.mp3")
-    obstore.put(store, "cover.jpg", b"no audio")
+    for name in ("cover.jpg", "album/._a.ogg", "#recycle/c.ogg"):
+        obstore.put(store, name, b"no audio")
     assert (await setting.scan(Bucket(bucket))).counts == {Outcome.ADDED: 2}
     track = setting.titled("First")
     assert [file.location for file in track.files] == ["s3://scanned/music/album/a.ogg"]
