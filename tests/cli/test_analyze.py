@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from afa.plot import DARK
 from serve_app.api.wire.features import AnalysisFeatures
 from serve_app.cli.main import app
+from serve_app.library.library import Library
 from tests.conftest import REPOSITORY
 from tests.data.audio_files import click_track, encode
 
@@ -71,7 +72,8 @@ def test_the_table_names_tempo_and_key() -> None:
 
 @pytest.mark.parametrize("words", ["analyze", "embed", "tag", "scan", "catalog fingerprint"])
 def test_a_file_that_is_not_there_is_told_in_one_wording(words: str, tmp_path: Path) -> None:
-    absent = tmp_path / "absent.mp3"
+    data_dir, absent = tmp_path / "data", tmp_path / "absent.mp3"
+    Library((data_dir / "library").as_uri(), data_dir / "library-view").close()
     for source, names in ((str(absent), ""), ("-", f"\n{absent}\r\n")):
         done = runner.invoke(app, [*words.split(), source], input=names)
         assert done.exit_code == 1
