@@ -165,7 +165,6 @@ class Jobs:
             ServiceUnavailableError: The ledger is unavailable.
         """
         found: list[JobSummary] = []
-        expired: list[str] = []
         key = self._store.keys.job_list(account)
         top = "+inf" if before is None else before.created_ms
         offset = 0
@@ -176,17 +175,21 @@ class Jobs:
             places = _positions(flat)
             if not places:
                 break
-            offset += len(places)
             older = [one for one in places if before is None or one < before]
-            for place, row in zip(older, await self._rows(account, older), strict=True):
-                if row[0]:
-                    found.append(parse_summary(place, row))
-                else:
-                    expired.append(place.job_id)
+            rows = list(zip(older, await self._rows(account, older), strict=True))
+            found += [parse_summary(place, row) for place, row in rows if row[0]]
+            expired = [place.job_id for place, row in rows if not row[0]]
+            # At once: who reads the list meanwhile must not find it shorter before where it is.
+            offset += len(places) - await self._unlist(key, expired)
+        return found[:limit]
+
+    async def _unlist(self, key: str, expired: list[str]) -> int:
+        """Take jobs off a list; return how many are off it."""
         if expired:
             with contextlib.suppress(ServiceUnavailableError):  # it may accept no writes
                 await self._store.command("ZREM", key, *expired)
-        return found[:limit]
+                return len(expired)
+        return 0
 
     async def _rows(self, account: str, places: list[JobPosition]) -> list[Any]:
         key = self._store.keys.job

@@ -202,6 +202,17 @@ async def the_list_forgets_what_is_long_gone(s: Setting) -> None:
     assert await s.store.command("ZRANGE", name, 0, -1) == [b"j1", b"j2"]
 
 
+async def a_list_is_read_whole_while_another_call_shortens_it(s: Setting) -> None:
+    for job_id in ("j1", "j2"):
+        await s.jobs.submit(new_job(job_id))
+    name, now_ms = s.store.keys.job_list(ACCOUNT), await s.store.now_ms()
+    for number in range(40):
+        await s.store.command("ZADD", name, now_ms + 1000, f"expired-{number}")
+    pages = await asyncio.gather(*(s.jobs.page(ACCOUNT, limit, None) for limit in (2, 50)))
+    for page in pages:
+        assert [one.position.job_id for one in page] == ["j2", "j1"]
+
+
 async def refused_jobs_leave_nothing(s: Setting) -> None:
     with pytest.raises(InsufficientCreditsError):
         await s.jobs.submit(new_job("big", cost=91))
@@ -1006,6 +1017,7 @@ JOBS_CASES = (
     withdrawn_ids_are_not_taken_later,
     jobs_are_listed_newest_first,
     the_list_forgets_what_is_long_gone,
+    a_list_is_read_whole_while_another_call_shortens_it,
     refused_jobs_leave_nothing,
     lease_ends_exactly,
     finish_again_changes_nothing,
