@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from redis import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import RedisError
 
+from serve_app.cli.examination.redis_roles import RIGHTS
 from serve_app.domain.credits import AccountPayer
 from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.payments import TopupSettings
@@ -234,6 +236,24 @@ async def test_a_user_and_what_is_quoted_in_a_password_open_a_cluster(
     try:
         assert await amy.redis.execute_command("ACL WHOAMI", target_nodes="random") == "amy"
     finally:
+        await amy.close()
+        await cluster.redis.execute_command("ACL DELUSER", "amy", target_nodes="all")
+
+
+async def test_the_rights_that_are_told_suffice_for_a_cluster(
+    cluster: Store, cluster_port: int
+) -> None:
+    rules = ("on", ">secret", *re.findall(r"[~&+][^ ,]+|resetchannels", RIGHTS))
+    await cluster.redis.execute_command("ACL SETUSER", "amy", *rules, target_nodes="all")
+    amy = connect(f"redis+cluster://amy:secret@127.0.0.1:{cluster_port}", timeout_s=10)
+    bus = Bus(amy)
+    bus.listen("afa-news", lambda _: None)
+    try:
+        await amy.try_write()
+        assert await amy.now_ms()
+        assert await bus.ready()
+    finally:
+        await bus.close()
         await amy.close()
         await cluster.redis.execute_command("ACL DELUSER", "amy", target_nodes="all")
 

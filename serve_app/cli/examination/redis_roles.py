@@ -33,7 +33,7 @@ TIMEOUT_S = 5.0
 
 ADDRESS = (
     "set {} to redis://:PASSWORD@host:6379/0, or to redis+cluster://:PASSWORD@host:6379 where a "
-    "Redis Cluster answers"
+    "Redis Cluster answers and the user has +cluster|slots"
 )
 AWAY = (
     "is it running, and are address and password right? In an address / # ? @ % of a password are "
@@ -45,7 +45,7 @@ SENTINEL = (
 )
 RIGHTS = (
     "a user of an ACL needs at least: ACL SETUSER NAME ~* resetchannels &afa-* +@read +@write "
-    "+@scripting +@pubsub +@connection +time +info"
+    "+@scripting +@pubsub +@connection +time +info, and in a Redis Cluster +cluster|slots +asking"
 )
 
 
