@@ -6,6 +6,7 @@ Lines that would blur are left out: the beats of a long track, the bars of a ver
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -127,6 +128,8 @@ def _families(text: str) -> list[str]:
     lacking = {ord(letter) for letter in text if letter.isprintable()}
     lacking -= get_font(findfont(FontProperties())).get_charmap().keys()
     for font in fontManager.ttflist if lacking else ():
+        if not Path(font.fname).is_file():  # uninstalled since matplotlib listed it
+            continue
         found = lacking & get_font(font.fname).get_charmap().keys()
         if found and not font.name.startswith("Last Resort"):  # boxes for every letter
             families.append(font.name)

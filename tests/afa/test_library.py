@@ -16,6 +16,7 @@ from warnings import catch_warnings
 import numpy as np
 import pytest
 import torch
+from matplotlib.font_manager import FontEntry, fontManager
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -147,6 +148,17 @@ def test_a_name_in_letters_of_another_font_is_drawn(demo: afa.Track, tmp_path: P
         picture = replace(demo, path=named).plot()
         picture._repr_png_()
     (headline,) = picture.texts
+    assert headline.get_fontfamily() == ["sans-serif", "STIXGeneral"]
+
+
+def test_a_font_that_is_gone_is_passed_over(
+    demo: afa.Track, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = FontEntry(fname=str(tmp_path / "gone.ttf"), name="Gone")
+    monkeypatch.setattr(fontManager, "ttflist", [gone, *fontManager.ttflist])
+    named = tmp_path / "A\N{COMBINING ENCLOSING CIRCLE}.mp3"
+    named.write_bytes(demo.path.read_bytes())
+    (headline,) = replace(demo, path=named).plot().texts
     assert headline.get_fontfamily() == ["sans-serif", "STIXGeneral"]
 
 
