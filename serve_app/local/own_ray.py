@@ -81,7 +81,7 @@ def private_folder() -> Path:
     parent = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
     folder = parent / f"afa-{os.getuid()}"
     with suppress(FileExistsError):
-        folder.mkdir(0o700)
+        folder.mkdir(0o700, parents=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         return Path(tempfile.mkdtemp(prefix="afa-", dir=parent))

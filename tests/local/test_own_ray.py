@@ -12,6 +12,8 @@ from serve_app.local.own_ray import private_folder
 def test_the_folder_is_the_users_own_whatever_lies_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "new"))
+    assert private_folder().parent == tmp_path / "new"
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     folder = private_folder()
     assert folder == tmp_path / f"afa-{os.getuid()}"
