@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     @field_validator("topup_replicas")
     @classmethod
     def _of_one_server(cls, n_replicas: int, info: ValidationInfo) -> int:
-        if n_replicas and (info.data.get("redis_url") or "").startswith("redis+cluster:"):
+        if n_replicas and (info.data.get("redis_url") or "").lower().startswith("redis+cluster:"):
             raise PydanticCustomError(
                 "replicas",
                 "nothing waits for replicas of a Redis Cluster: leave this out, and set "

@@ -42,7 +42,7 @@ def test_payments_do_not_wait_for_replicas_of_a_cluster(monkeypatch: pytest.Monk
     monkeypatch.setenv("AFA_TOPUP_REPLICAS", "1")
     monkeypatch.setenv("AFA_REDIS_URL", "redis://127.0.0.1:6379")
     assert Settings().topup_replicas == 1
-    monkeypatch.setenv("AFA_REDIS_URL", "redis+cluster://127.0.0.1:6379")
+    monkeypatch.setenv("AFA_REDIS_URL", "Redis+Cluster://127.0.0.1:6379")
     with pytest.raises(ValidationError, match="min-replicas-to-write"):
         Settings()
 
