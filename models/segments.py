@@ -20,6 +20,8 @@ _N_BANDS = 40
 _F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
 _REACH = 4
 """The surroundings of a boundary are this many times the shortest section on either side."""
+_CHANCE = 1.75
+"""Novelty, in standard errors, that chance explains: steady noise reaches 1.7."""
 
 
 def band_filters() -> NDArray[np.float32]:
@@ -121,7 +123,8 @@ def section_boundaries(
 
     The novelty of a frame is the distance between the mean features of the stretches before and
     after it. A boundary is a peak half a standard deviation above the mean of the novelty around
-    it, so that one great change (a silent bridge) does not hide the verses elsewhere.
+    it, so that one great change (a silent bridge) does not hide the verses elsewhere; in sound that
+    never changes there is none.
 
     Args:
         features: float ``[N, D]``, comparable scales.
@@ -136,11 +139,11 @@ def section_boundaries(
     n = len(features)
     if n < 2 * shortest:
         return np.array([0, n]), np.ones(1)
-    sums = np.concatenate([np.zeros((1, features.shape[1])), features.cumsum(axis=0)])
     at = np.arange(n + 1)
     low, high = np.maximum(at - half_width, 0), np.minimum(at + half_width, n)
-    before = (sums[at] - sums[low]) / np.maximum(at - low, 1)[:, None]
-    behind = (sums[high] - sums[at]) / np.maximum(high - at, 1)[:, None]
+    before, chance_before = _mean_and_error(features, low, at)
+    behind, chance_behind = _mean_and_error(features, at, high)
+    chance = _CHANCE * np.sqrt(chance_before + chance_behind)
     novelty = np.linalg.norm(behind - before, axis=1)
     novelty[:shortest] = 0.0
     novelty[n + 1 - shortest :] = 0.0
@@ -151,8 +154,25 @@ def section_boundaries(
         (total[high] - total[low]) / count
         for total in (np.append(0.0, np.cumsum(novelty**power)) for power in (1, 2))
     )
-    threshold = mean + 0.5 * np.sqrt(np.maximum(square - mean**2, 0.0))
+    deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+    threshold = np.maximum(mean + 0.5 * deviation, chance)
     peaks = np.flatnonzero((novelty >= around.max(axis=1)) & (novelty > threshold))
     peaks = peaks[np.diff(peaks, prepend=-shortest) >= shortest]
     confidence = 1.0 - threshold[peaks] / novelty[peaks]
     return np.concatenate([[0], peaks, [n]]), np.concatenate([[1.0], confidence])
+
+
+def _mean_and_error(
+    features: NDArray[np.float64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean of each stretch, ``[stretches, D]``, and the variance of that mean, ``[stretches]``."""
+    count = np.maximum(stops - starts, 1)[:, None]
+    mean, square = (
+        (sums[stops] - sums[starts]) / count
+        for sums in (
+            np.concatenate([np.zeros((1, features.shape[1])), (features**power).cumsum(axis=0)])
+            for power in (1, 2)
+        )
+    )
+    variance = np.maximum(square - mean**2, 0.0)
+    return mean, (variance / count).sum(axis=1)

@@ -129,10 +129,12 @@ def find_segments(track: MeasuredTrack) -> list[Segment]:
 def find_sections(track: MeasuredTrack) -> list[Section]:
     """Cut the track into its large parts and describe each.
 
-    Boundaries are moved to the nearest downbeat within a bar. Sections tile the track.
+    Boundaries in the music are moved to the nearest downbeat within a bar; silence before or after
+    it moves none of them. It is a section if it is long enough for one. Sections tile the track.
     """
-    n = max(1, round(track.duration_s / _SECTION_FRAME_S))
-    marks = np.arange(n + 1) * _SECTION_FRAME_S
+    begin, end = _sounding(track)
+    n = max(1, round((end - begin) / _SECTION_FRAME_S))
+    marks = np.arange(n + 1, dtype=np.float64) * _SECTION_FRAME_S + begin
     timbre = _means(track.sound[:, 2:], np.round(marks * FRAME_RATE).astype(np.int64))
     chroma = _means(track.chroma, np.round(marks * CHROMA_RATE).astype(np.int64))
     timbre = timbre / max(float(timbre.std(axis=0).mean()), 1.0)
@@ -144,15 +146,23 @@ def find_sections(track: MeasuredTrack) -> list[Section]:
         round(_SECTION_STRETCH_S / _SECTION_FRAME_S),
         round(_SHORTEST_SECTION_S / _SECTION_FRAME_S),
     )
-    times = np.asarray(edges * _SECTION_FRAME_S, dtype=np.float64)
-    times[1:-1] = _to_downbeats(times[1:-1], track.rhythm)
-    times[0], times[-1] = 0.0, track.duration_s
+    inner = _to_downbeats(marks[edges[1:-1]], track.rhythm)
+    before = [begin] if begin >= _SHORTEST_SECTION_S else []
+    behind = [end] if track.duration_s - end >= _SHORTEST_SECTION_S else []
+    confidence = np.concatenate([np.ones(1 + len(before)), confidence[1:], np.ones(len(behind))])
     # Two boundaries may have moved to the same downbeat.
-    times, first = np.unique(times, return_index=True)
+    times, first = np.unique([0.0, *before, *inner, *behind, track.duration_s], return_index=True)
     return [
         _describe(track, float(start), float(stop), float(confidence[i]))
         for (start, stop), i in zip(itertools.pairwise(times), first, strict=False)
     ]
+
+
+def _sounding(track: MeasuredTrack) -> tuple[float, float]:
+    """Return where a track's sound begins and ends, in seconds, at least one section apart."""
+    heard = np.flatnonzero(track.sound[:, 1] > _SILENCE_DB) / FRAME_RATE
+    begin, end = (heard[0], heard[-1]) if len(heard) else (0.0, track.duration_s)
+    return float(begin), min(max(end, begin + _SHORTEST_SECTION_S), track.duration_s)
 
 
 def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.float64]:

@@ -102,6 +102,20 @@ def test_a_track_that_never_changes_is_one_section() -> None:
     np.testing.assert_array_equal(confidence, [1])
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_what_differs_by_chance_is_one_section(seed: int) -> None:
+    noise = np.random.default_rng(seed).normal(size=(240, 24))
+    edges, _ = section_boundaries(noise, 24, 16)
+    np.testing.assert_array_equal(edges, [0, 240])
+
+
+def test_a_click_at_the_start_begins_no_section_later() -> None:
+    features = np.ones((200, 3))
+    features[0] = 9.0
+    edges, _ = section_boundaries(features, 24, 16)
+    np.testing.assert_array_equal(edges, [0, 200])
+
+
 def test_a_row_equals_itself_alone() -> None:
     rows = torch.cat([tone(440, 2.0), tone(90, 2.0, -40.0), torch.zeros(1, 2 * SAMPLE_RATE)])
     frames = SoundFrames()

@@ -109,6 +109,41 @@ def test_sections_are_cut_at_downbeats_and_tell_how_sure_they_are() -> None:
     assert sum(section.duration_s for section in sections) == pytest.approx(80.0)
 
 
+def verse_and_chorus() -> np.ndarray:
+    rng = np.random.default_rng(1)
+    quiet, loud = notes(30.0) * 0.2, notes(30.0)
+    loud += (0.1 * rng.standard_normal(len(loud))).astype(np.float32)
+    return np.concatenate([quiet, loud])
+
+
+@pytest.mark.parametrize(("before_s", "behind_s"), [(1.0, 0.0), (0.73, 2.3), (3.0, 0.5)])
+def test_silence_around_the_music_moves_no_section(before_s: float, behind_s: float) -> None:
+    music = verse_and_chorus()
+    ends = tuple(round(seconds * SAMPLE_RATE) for seconds in (before_s, behind_s))
+    alone, within = find_sections(measured(music)), find_sections(measured(np.pad(music, ends)))
+    assert within[0].start_s == 0
+    assert [section.start_s for section in within[1:]] == pytest.approx(
+        [section.start_s + before_s for section in alone[1:]], abs=0.02
+    )
+    assert len(alone) > 1
+
+
+def test_long_silence_around_the_music_is_a_section() -> None:
+    track = measured(np.pad(verse_and_chorus(), (12 * SAMPLE_RATE, 9 * SAMPLE_RATE)))
+    sections = find_sections(track)
+    assert sections[1].start_s == pytest.approx(12.0, abs=0.03)
+    assert sections[-1].start_s == pytest.approx(72.0, abs=0.1)
+    assert [section.key == -1 for section in (sections[0], sections[1], sections[-1])] == [
+        *(True, False, True)
+    ]
+
+
+def test_a_constant_tone_is_one_section() -> None:
+    t = np.arange(60 * SAMPLE_RATE) / SAMPLE_RATE
+    tone = (0.3 * np.sin(2 * np.pi * 440 * t)).astype(np.float32)
+    assert len(find_sections(measured(tone))) == 1
+
+
 @pytest.mark.parametrize("gain_db", [0, -66])
 def test_a_silence_has_neither_tempo_nor_key_whatever_reaches_into_it(gain_db: int) -> None:
     music = notes(20.0) * np.float32(10 ** (gain_db / 20))
