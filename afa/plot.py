@@ -162,12 +162,12 @@ def _draw_wave(axes: Axes, waveform: Waveform, features: TrackFeatures, colours:
     if features.segments:
         level = axes.twinx()
         _quieten(level, colours)
-        starts = [segment.start_s for segment in features.segments]
+        times = [segment.start_s + segment.loudness_max_time_s for segment in features.segments]
         levels = [segment.loudness_max_db for segment in features.segments]
         top = max(levels) + 3
         fine = np.linspace(0, features.duration_s, LEVELS * LEVEL_STEPS)
-        curve = np.interp(fine, starts, levels).reshape(LEVELS, LEVEL_STEPS).mean(axis=1)
-        level.plot(fine[::LEVEL_STEPS], curve, color=colours.loudness, linewidth=1.2)
+        points = np.stack([fine, np.interp(fine, times, levels)]).reshape(2, LEVELS, LEVEL_STEPS)
+        level.plot(*points.mean(axis=2), color=colours.loudness, linewidth=1.2)
         level.set(ylim=(top - LOUDNESS_SPAN_DB, top), ylabel="loudness, dB")
     axes.plot([], [], color=colours.loudness, label="loudness")
     axes.legend(

@@ -172,6 +172,25 @@ def test_a_long_track_is_drawn_with_bars_alone(demo: afa.Track) -> None:
     assert bold == ["C", "D", "E", "F", "G", "A", "B♭"]
 
 
+def test_the_loudness_curve_falls_where_the_sound_does(demo: afa.Track) -> None:
+    length_s, middle_s = demo.record.duration_s / 400, demo.record.duration_s / 2
+    segments = [
+        replace(
+            demo.record.segments[0],
+            start_s=n * length_s,
+            duration_s=length_s,
+            loudness_max_db=-10.0 if n < 200 else -40.0,
+            loudness_max_time_s=length_s / 2,
+        )
+        for n in range(400)
+    ]
+    picture = replace(demo, record=replace(demo.record, segments=segments)).plot()
+    at, level = picture.axes[-1].lines[0].get_data()
+    falls_s = np.interp(25.0, -np.asarray(level), at)
+    assert falls_s == pytest.approx(middle_s, abs=length_s)
+    assert at[0] == pytest.approx(demo.record.duration_s - at[-1])
+
+
 def test_many_files_give_what_each_gives_alone(
     analyzer: afa.Analyzer, clips: list[Path], tmp_path: Path
 ) -> None:
