@@ -18,7 +18,12 @@ def test_two_in_a_bar_count_as_four(beats: int, expected: int) -> None:
 
 
 def test_the_wire_keeps_to_the_scale() -> None:
-    features: TrackFeatures = replace(simulated_features("march"), time_signature=2)
+    beats = [n / 2 for n in range(41)]
+    features: TrackFeatures = replace(
+        simulated_features("march"), beats=beats, downbeats=beats[::2], time_signature=2
+    )
     assert to_spotify(features, "job_1", "https://afa.example").time_signature == 4
     analysis = audio_analysis(features)
     assert analysis["track"]["time_signature"] == 4
+    starts = [beat["start"] for beat in analysis["beats"]]
+    assert [bar["start"] for bar in analysis["bars"]] == starts[::4]

@@ -33,9 +33,10 @@ def spotify_error(error: AfaError, trace_id: str) -> dict[str, Any]:
 
 
 def audio_analysis(features: TrackFeatures) -> dict[str, Any]:
-    """Return the audio-analysis object of a track."""
+    """Return the audio-analysis object of a track; two bars of two beats count as one of four."""
     beats = _intervals(features.beats, features.duration_s, features.tempo_confidence)
     tatum_times = _subdivided(features.beats)
+    bar_times = features.downbeats[:: 2 if features.time_signature == 2 else 1]
     return {
         "meta": {
             "analyzer_version": "afa-1",
@@ -47,9 +48,7 @@ def audio_analysis(features: TrackFeatures) -> dict[str, Any]:
             "input_process": "afa",
         },
         "track": _track_analysis(features),
-        "bars": _intervals(
-            features.downbeats, features.duration_s, features.time_signature_confidence
-        ),
+        "bars": _intervals(bar_times, features.duration_s, features.time_signature_confidence),
         "beats": beats,
         "tatums": _intervals(tatum_times, features.duration_s, features.tempo_confidence),
         "sections": [_section(section) for section in features.sections],
