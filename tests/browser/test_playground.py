@@ -62,6 +62,16 @@ TABLE = """async (tempi) => {
   table(place, tempi.map((tempo, id) => ({ id, name: "a", result: result(tempo) })), null, null);
   return [...place.querySelectorAll("td:nth-child(2)")].map((cell) => cell.textContent);
 }"""
+WAVE_OF_THE_RIGHT = """async () => {
+  const { Waveform } = await import("/playground/waveform.js");
+  const audio = new AudioBuffer({ numberOfChannels: 2, length: 8000, sampleRate: 8000 });
+  audio.copyToChannel(new Float32Array(8000).fill(-0.5), 1);
+  const nothing = { bars: [], sections: [], chords: [], segments: [] };
+  const canvas = document.createElement("canvas");
+  const wave = new Waveform(canvas, { ...nothing, duration_ms: 1000 }, () => {}, () => {});
+  wave.setPeaks(audio);
+  return [...new Set(wave.peaks)];
+}"""
 PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
 PAINTED_ANEW = f"(before) => ({PICTURES})().every((picture, at) => picture !== before[at])"
 STYLE_OF = "(one, style) => getComputedStyle(one).getPropertyValue(style)"
@@ -533,6 +543,10 @@ def test_of_many_tracks_the_one_on_view_is_in_sight(page: Page, tmp_path: Path) 
 
 def test_a_track_without_a_beat_has_no_tempo_in_the_table(page: Page) -> None:
     assert page.evaluate(TABLE, [0, 90.04]) == ["", "90.0"]
+
+
+def test_the_wave_is_of_every_channel(page: Page) -> None:
+    assert page.evaluate(WAVE_OF_THE_RIGHT) == [0.5]
 
 
 def drop_from_disk(page: Page, *paths: Path) -> None:

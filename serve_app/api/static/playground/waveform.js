@@ -13,15 +13,17 @@ const STEP_S = 5; // what an arrow key goes where there are no bars
 const WIDTHS = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/** Loudest sample of each of `n` parts of a decoded track. */
+/** Loudest sample of each of `n` parts of a decoded track, in any channel. */
 function peaksOf(buffer, n) {
-  const samples = buffer.getChannelData(0);
-  const step = samples.length / n;
-  return Float32Array.from({ length: n }, (_, i) => {
-    let most = 0;
-    for (let k = Math.floor(i * step); k < (i + 1) * step && k < samples.length; k += 1) most = Math.max(most, Math.abs(samples[k]));
-    return most;
-  });
+  const step = buffer.length / n;
+  const peaks = new Float32Array(n);
+  for (let channel = 0; channel < buffer.numberOfChannels; channel += 1) {
+    const samples = buffer.getChannelData(channel);
+    for (let i = 0; i < n; i += 1) {
+      for (let k = Math.floor(i * step); k < (i + 1) * step && k < samples.length; k += 1) peaks[i] = Math.max(peaks[i], Math.abs(samples[k]));
+    }
+  }
+  return peaks;
 }
 
 /** The same of a track that cannot be decoded here, from the levels that were measured. */
