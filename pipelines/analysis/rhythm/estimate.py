@@ -71,6 +71,11 @@ _PAUSE_FRAMES = 2 * FRAME_RATE
 _MIN_BEATS = 4
 _BEATLESS = 0.05
 """Activation on a beat below which it does not count as one."""
+_MIN_HEARD = 3
+"""Beats that must be heard; the others may continue them into silence."""
+_AROUND_BEAT = np.arange(-12, 13)
+"""Frames in which the activation falls off on either side of a beat, but not after the last sound,
+where it is the same everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +114,13 @@ def estimate_rhythm(
         tempo_range: The range in which the tempo must lie; None leaves it to the evidence.
 
     Returns:
-        The rhythm; without at least four beats, `NO_RHYTHM`.
+        The rhythm; without at least four beats, three of them heard, `NO_RHYTHM`.
     """
     pulse = evidence.pulse
     decoded = _decode(evidence) if tempo_range is None else _decode_within(evidence, tempo_range)
     steadied = _steadied(decoded, evidence.stressed, tempo_range)
     frames = _drop_empty_ends(_drop_silent(steadied, pulse), pulse)
-    if len(frames) < _MIN_BEATS:
+    if len(frames) < _MIN_BEATS or _n_heard(frames, pulse) < _MIN_HEARD:
         return NO_RHYTHM
     beats = refine(frames, pulse) / FRAME_RATE
     tempo = dominant_tempo(beats)
@@ -369,6 +374,12 @@ def _strength(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> NDArray[
     around = np.clip(frames[:, None] + _ON_BEAT, 0, len(pulse) - 1)
     strongest: NDArray[np.float32] = pulse[around].max(axis=1)
     return strongest
+
+
+def _n_heard(frames: NDArray[np.int64], pulse: NDArray[np.float32]) -> int:
+    """Count the beats on which the activation stands out from the frames around."""
+    around = np.clip(frames[:, None] + _AROUND_BEAT, 0, len(pulse) - 1)
+    return int(np.count_nonzero(_strength(frames, pulse) - pulse[around].min(axis=1) >= _BEATLESS))
 
 
 def _tempo_confidence(

@@ -84,6 +84,15 @@ def test_beats_end_where_the_music_does() -> None:
     assert rhythm.beats[-1] == pytest.approx(24.5, abs=0.02)
 
 
+@pytest.mark.parametrize(("n_sounds", "tempo"), [(1, 0), (4, 120)])
+def test_silence_alone_carries_no_beat_on(n_sounds: int, tempo: float) -> None:
+    evidence = activations(10.0 + np.arange(n_sounds) / 2, 30)
+    times = np.arange(len(evidence.activations)) / FRAME_RATE
+    evidence.activations[(times < 9) | (times > 16)] = 0.0
+    evidence.activations[(times > 12) & (times < 16), 0] = 0.2
+    assert estimate_rhythm(evidence).tempo == pytest.approx(tempo, rel=0.02)
+
+
 def test_a_long_pause_has_no_beats_and_changes_no_tempo() -> None:
     beats = np.concatenate([np.arange(0.5, 20, 0.5), np.arange(80.3, 110, 0.5)])
     found = activations(beats, 110).activations

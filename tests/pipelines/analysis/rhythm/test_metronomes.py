@@ -39,6 +39,18 @@ def test_a_metronome_has_its_tempo_and_its_beats(
     assert np.median(np.abs(np.asarray(found.beats)[:, None] - beats).min(axis=1)) < 0.02
 
 
+@pytest.mark.parametrize("name", SOUNDS)
+@pytest.mark.parametrize(("n_clicks", "tempo"), [(1, 0), (4, 120)])
+def test_a_single_click_has_no_tempo(
+    step: SpectralStep, name: str, n_clicks: int, tempo: float
+) -> None:
+    samples = metronome(120, name, 0, SECONDS)
+    samples[round((FIRST_S + 0.5 * n_clicks - 0.1) * SAMPLE_RATE) :] = 0.0
+    found = heard(step, samples)
+    assert found.tempo == pytest.approx(tempo, rel=0.05)
+    assert bool(found.beats) == bool(tempo)
+
+
 @pytest.mark.parametrize("tempo", [60, 120, 150])
 def test_what_begins_with_a_beat_has_it(step: SpectralStep, tempo: float) -> None:
     for name in SOUNDS:
