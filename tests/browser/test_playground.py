@@ -72,6 +72,19 @@ WAVE_OF_THE_RIGHT = """async () => {
   wave.setPeaks(audio);
   return [...new Set(wave.peaks)];
 }"""
+CURVE = """async (segments) => {
+  const { Waveform } = await import("/playground/waveform.js");
+  const nothing = { bars: [], sections: [], chords: [], duration_ms: 30_000 };
+  const canvas = document.createElement("canvas");
+  const wave = new Waveform(canvas, { ...nothing, segments }, () => {}, () => {});
+  const points = [];
+  const lineTo = (x, y) => points.push([x, y]);
+  wave.pen = { lineTo, beginPath: () => {}, stroke: () => {} };
+  wave.width = 300;
+  wave.height = 200;
+  wave.paintLoudness();
+  return points;
+}"""
 PICTURES = """() => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL())"""
 PAINTED_ANEW = f"(before) => ({PICTURES})().every((picture, at) => picture !== before[at])"
 STYLE_OF = "(one, style) => getComputedStyle(one).getPropertyValue(style)"
@@ -547,6 +560,15 @@ def test_a_track_without_a_beat_has_no_tempo_in_the_table(page: Page) -> None:
 
 def test_the_wave_is_of_every_channel(page: Page) -> None:
     assert page.evaluate(WAVE_OF_THE_RIGHT) == [0.5]
+
+
+def test_the_curve_of_loudness_follows_long_segments_at_once(page: Page) -> None:
+    loud = [{"start": n / 5, "loudness_max": -10, "loudness_max_time": 0.1} for n in range(75)]
+    soft = [{"start": n, "loudness_max": -40, "loudness_max_time": 0.1} for n in (15, 18, 21)]
+    points = page.evaluate(CURVE, loud + soft)
+    heights = {round(x / 10, 1): y for x, y in points}
+    assert heights[14.9] == pytest.approx(heights[0.1])
+    assert heights[18.1] == pytest.approx(heights[21.1], abs=2)
 
 
 def drop_from_disk(page: Page, *paths: Path) -> None:

@@ -8,6 +8,7 @@ const FOOT = 18; // and for the time
 const BEATS_FROM = 22; // beats are drawn once they are so many pixels apart
 const BARS_FROM = 5;
 const QUIETEST_DB = -48;
+const SMOOTHED_S = 0.5; // over which the curve of loudness follows the level
 const SHORTEST_S = 2;
 const STEP_S = 5; // what an arrow key goes where there are no bars
 const WIDTHS = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
@@ -212,10 +213,13 @@ export class Waveform {
     this.pen.strokeStyle = colour("--loud");
     this.pen.lineWidth = 1.5;
     this.pen.beginPath();
-    let level = null;
+    let before = -Infinity;
+    let level = 0;
     for (const segment of this.result.segments) {
       const at = segment.start + segment.loudness_max_time;
-      level = level === null ? segment.loudness_max : 0.7 * level + 0.3 * segment.loudness_max;
+      const kept = Math.exp((before - at) / SMOOTHED_S);
+      level = kept * level + (1 - kept) * segment.loudness_max;
+      before = at;
       const height = Math.max(0, 1 - level / QUIETEST_DB) * (floor - HEAD);
       this.pen.lineTo(this.x(at), floor - height);
     }
