@@ -14,6 +14,7 @@ import httpx
 from pydantic import AliasPath, Field, ValidationError
 
 from serve_app.domain.track_ids import Platform
+from serve_app.providers.web.http_client import without_nulls
 from serve_app.providers.web.wire import Wire, known_id
 
 API_VERSION = "1.13.0"
@@ -40,9 +41,9 @@ class Song(Wire):
         mbid: MusicBrainz recording id; OpenSubsonic servers report it.
     """
 
-    item_id: str = Field(alias="id", coerce_numbers_to_str=True)
+    item_id: str = Field(alias="id")
     artist: str | None = None
-    artist_id: str | None = Field(None, alias="artistId", coerce_numbers_to_str=True)
+    artist_id: str | None = Field(None, alias="artistId")
     title: str | None = None
     path: str | None = None
     duration_s: float | None = Field(None, alias="duration")
@@ -50,7 +51,7 @@ class Song(Wire):
 
 
 class _Album(Wire):
-    album_id: str = Field(alias="id", coerce_numbers_to_str=True)
+    album_id: str = Field(alias="id")
 
 
 class _Problem(Wire):
@@ -116,7 +117,9 @@ class Subsonic:
             reply = self._http.post(f"{self._url}/rest/{method}.view", data=sent)
             if reply.status_code == httpx.codes.TOO_MANY_REQUESTS or reply.is_server_error:
                 raise SubsonicError(f"{self._url} answers {reply.status_code}; try again later")
-            answer = _Answer.model_validate(reply.json()["subsonic-response"])
+            answer = _Answer.model_validate(
+                reply.json(object_hook=without_nulls)["subsonic-response"]
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SubsonicError(f"{self._url} does not answer: {error}") from error
         except (ValueError, KeyError, TypeError, ValidationError) as error:

@@ -83,7 +83,7 @@ class Track(Wire):
 class Page(Wire):
     """A page of tracks."""
 
-    items: tuple[Track | None, ...] = ()
+    items: tuple[Track, ...] = ()
 
 
 class SearchAnswer(Wire):
@@ -157,7 +157,7 @@ class Spotify:
     async def _search(self, query: str) -> list[TrackIdentity]:
         params: Params = {"q": query, "type": "track", "limit": SEARCH_LIMIT}
         answer = await self._get(_search_answer, "/search", "/search", params)
-        return [identity_of(track) for track in answer.tracks.items if track is not None]
+        return [identity_of(track) for track in answer.tracks.items]
 
     async def _get(self, judge: Callable[[Reply], T], route: str, path: str, params: Params) -> T:
         """Read with a token; if it was revoked early, replace it once."""

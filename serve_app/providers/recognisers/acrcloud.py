@@ -52,9 +52,7 @@ T = TypeVar("T")
 
 
 def _as_list(value: object) -> object:
-    """Return one object, a list of them, or nothing as a list."""
-    if value is None:
-        return ()
+    """Return one object, or a list of them, as a list."""
     return value if isinstance(value, list | tuple) else (value,)
 
 

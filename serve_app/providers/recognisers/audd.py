@@ -6,8 +6,6 @@ References:
     https://docs.audd.io.
 """
 
-from pydantic import field_validator
-
 from pipelines.fingerprint.clip import Clip
 from serve_app.domain.identification import Recognition, SpendCap
 from serve_app.domain.identity import TrackIdentity
@@ -103,11 +101,6 @@ class Track(Wire):
     spotify: SpotifyTrack | None = None
     deezer: DeezerTrack | None = None
     musicbrainz: tuple[BrainzRecording, ...] = ()
-
-    @field_validator("musicbrainz", mode="before")
-    @classmethod
-    def _null_is_none(cls, value: object) -> object:
-        return () if value is None else value
 
 
 class Answer(Wire):

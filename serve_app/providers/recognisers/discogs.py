@@ -31,8 +31,6 @@ _NUMBER_SUFFIX = re.compile(r"\s\([0-9]+\)$")
 
 def _as_tuple(value: object) -> object:
     """Return a list; older bodies have plain text instead of one."""
-    if value is None:
-        return ()
     return (value,) if isinstance(value, str) else value
 
 

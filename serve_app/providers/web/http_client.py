@@ -58,14 +58,14 @@ class Reply:
     body: bytes
 
     def json(self) -> object:
-        """Return the parsed body.
+        """Return the parsed body, without nulls.
 
         Raises:
             ProviderUnavailableError: It is HTML, empty, cut off or too deep; the message has the
                 status.
         """
         try:
-            return json.loads(self.body)
+            return json.loads(self.body, object_hook=without_nulls)
         except (ValueError, RecursionError) as error:
             raise ProviderUnavailableError(
                 self.provider, f"status {self.status} with a body that is not JSON"
@@ -87,6 +87,15 @@ class Reply:
             raise ProviderRefusedError(self.provider, problem)
         if not 200 <= self.status < 300:
             raise ProviderUnavailableError(self.provider, problem)
+
+
+def without_nulls(members: Mapping[str, object]) -> dict[str, object]:
+    """Return a JSON object without null members and null items: providers mean "absent" by them."""
+    return {
+        name: [one for one in value if one is not None] if isinstance(value, list) else value
+        for name, value in members.items()
+        if value is not None
+    }
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -14,7 +14,9 @@ Model = TypeVar("Model", bound=BaseModel)
 class Wire(BaseModel):
     """Base of all provider shapes. Providers add and drop fields; only what we read is checked."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, populate_by_name=True, coerce_numbers_to_str=True
+    )
 
 
 def parse(model: type[Model], reply: Reply) -> Model:
