@@ -14,6 +14,8 @@ from starlette.routing import Route
 from tests.providers.serving import serving
 
 MBID = "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e4f"
+MERGED_MBID = "00000000-8a6b-4c8e-9a51-0c7a1b2d3e4f"
+"""Was merged into `MBID`."""
 LIVE_MBID = "5f0d3c3e-8a6b-4c8e-9a51-0c7a1b2d3e50"
 ISRC = "QZTST2100001"
 LIVE_ISRC = "QZTST2200007"
@@ -99,6 +101,9 @@ def musicbrainz(request: Request) -> Response:
         known = f'"{TITLE}"' in query["query"] and ARTIST in query["query"]
         found = [recording(live=True), {**recording(), "score": "100"}] if known else []
         return JSONResponse({"count": len(found), "offset": 0, "recordings": found})
+    if path == f"/recording/{MERGED_MBID}":
+        moved = str(request.url).replace(MERGED_MBID, MBID)
+        return Response(status_code=301, headers={"location": moved})
     if path.startswith("/recording/"):
         known = path.endswith(MBID)
         return JSONResponse(recording()) if known else missing

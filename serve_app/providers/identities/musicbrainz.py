@@ -6,6 +6,7 @@ References:
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -16,12 +17,13 @@ from serve_app.domain.providers import (
     Match,
     ProviderBusyError,
     ProviderTerms,
+    ProviderUnavailableError,
     RateLimit,
     RateLimiter,
 )
 from serve_app.domain.track_ids import InvalidTrackIdError, Platform, TrackId, parse_track_id
 from serve_app.library.spelling import ranked, search_words
-from serve_app.providers.web.http_client import Params, ProviderClient, Reply
+from serve_app.providers.web.http_client import Params, ProviderClient, Reply, retry_after
 from serve_app.providers.web.wire import Wire, known_id, parse, seconds, year_of
 
 W = TypeVar("W", bound=Wire)
@@ -30,6 +32,7 @@ LIMIT = RateLimit(1, 1.0)
 RECORDING_PARTS = "isrcs artists url-rels releases release-groups genres tags"
 LINKED = (Platform.SPOTIFY, Platform.APPLE, Platform.DEEZER, Platform.YOUTUBE)
 STOREFRONTS = ("us", "gb", "de", "fr", "jp")
+_MERGED = re.compile(r"/recording/[0-9a-f-]{36}")
 _LUCENE = re.compile(r'([+\-!(){}\[\]^"~*?:\\/]|&&|\|\|)')
 
 
@@ -112,6 +115,13 @@ class UrlAnswer(UrlEntity):
     """One address, or several under ``urls``."""
 
     urls: tuple[UrlEntity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Where MusicBrainz redirects to: the recording that another one has been merged into."""
+
+    path: str
 
 
 class SearchAnswer(Wire):
@@ -209,7 +219,7 @@ class MusicBrainz:
     async def by_id(self, track_id: TrackId) -> TrackIdentity | None:
         """See `IdentityProvider`."""
         if track_id.platform is Platform.MBID:
-            return await self._recording(track_id.value)
+            return await self._by_mbid(track_id.value)
         if track_id.platform is Platform.ISRC:
             return await self._isrc(track_id.value)
         if track_id.platform in LINKED:
@@ -226,10 +236,16 @@ class MusicBrainz:
         found = [identities_of(recording)[0] for recording in answer.recordings] if answer else []
         return ranked(found, artist, title, duration_s)
 
-    async def _recording(self, mbid: str) -> TrackIdentity | None:
-        recording = await self._get(
-            Recording, "/recording/{mbid}", {"inc": RECORDING_PARTS}, f"/recording/{mbid}"
-        )
+    async def recording(self, model: type[W], mbid: str, parts: str) -> W | None:
+        """Return these parts of a recording, or of the one that it has been merged into.
+
+        Raises:
+            ProviderError: MusicBrainz could not answer.
+        """
+        return await self._get(model, "/recording/{mbid}", {"inc": parts}, f"/recording/{mbid}")
+
+    async def _by_mbid(self, mbid: str) -> TrackIdentity | None:
+        recording = await self.recording(Recording, mbid, RECORDING_PARTS)
         return identities_of(recording)[0] if recording else None
 
     async def _isrc(self, isrc: str) -> TrackIdentity | None:
@@ -249,21 +265,30 @@ class MusicBrainz:
         for entity in (answer, *answer.urls):
             for relation in entity.relations:
                 if relation.recording is not None:
-                    return await self._recording(relation.recording.id)
+                    return await self._by_mbid(relation.recording.id)
         return None
 
     async def _get(
         self, model: type[W], route: str, params: Params, path: str | None = None
     ) -> W | None:
-        def judge(reply: Reply) -> W | None:
+        def judge(reply: Reply) -> W | Merged | None:
             if reply.status == 404 and reply.json():
                 return None
             if reply.status == 503:
-                raise ProviderBusyError(NAME, "we ask more than once per second")
+                wait_s = retry_after(reply.headers)
+                raise ProviderBusyError(NAME, "we ask more than once per second", wait_s)
+            if merged := _MERGED.search(reply.headers.get("location", "")):
+                return Merged(merged[0])
             reply.check_status()
             return parse(model, reply)
 
-        return await self.client.read(route, judge, path=path, params={**params, "fmt": "json"})
+        params = {**params, "fmt": "json"}
+        answer = await self.client.read(route, judge, path=path, params=params)
+        if isinstance(answer, Merged):
+            answer = await self.client.read(route, judge, path=answer.path, params=params)
+        if isinstance(answer, Merged):
+            raise ProviderUnavailableError(NAME, "a merged recording leads to another merged one")
+        return answer
 
 
 def _escape(text: str) -> str:

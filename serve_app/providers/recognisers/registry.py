@@ -108,7 +108,7 @@ def build_sources(
     if contact:
         cover_art = CoverArtArchive(settings.coverart_base_url, contact, version, limiter)
         musicbrainz = MusicBrainz(settings.musicbrainz_base_url, contact, version, limiter)
-        releases = MusicBrainzReleases(musicbrainz.client)
+        releases = MusicBrainzReleases(musicbrainz)
         if settings.discogs_token:
             discography = Discogs(
                 settings.discogs_base_url, settings.discogs_token, contact, version, limiter

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from serve_app.domain.identification import ReleaseIds
-from serve_app.providers.web.http_client import ProviderClient, Reply
-from serve_app.providers.web.wire import Wire, parse
+from serve_app.providers.identities.musicbrainz import MusicBrainz
+from serve_app.providers.web.wire import Wire
 
 PARTS = "releases release-groups"
 
@@ -33,8 +33,8 @@ class Recording(Wire):
 class MusicBrainzReleases:
     """Finds releases through the client that also looks up recordings, so within its limit."""
 
-    def __init__(self, client: ProviderClient) -> None:
-        self._client = client
+    def __init__(self, musicbrainz: MusicBrainz) -> None:
+        self._musicbrainz = musicbrainz
 
     async def release_of(self, mbid: str) -> ReleaseIds | None:
         """Return the earliest official release of a recording, else the earliest, else None.
@@ -42,20 +42,10 @@ class MusicBrainzReleases:
         Raises:
             ProviderError: MusicBrainz could not answer.
         """
-
-        def judge(reply: Reply) -> ReleaseIds | None:
-            if reply.status == 404:
-                return None
-            reply.check_status()
-            releases = parse(Recording, reply).releases
-            if not releases:
-                return None
-            best = min(releases, key=lambda r: (r.status != "Official", r.date or "9999"))
-            return ReleaseIds(best.id, best.group.id if best.group else None)
-
-        return await self._client.read(
-            "/recording/{mbid}",
-            judge,
-            path=f"/recording/{mbid}",
-            params={"inc": PARTS, "fmt": "json"},
+        recording = await self._musicbrainz.recording(Recording, mbid, PARTS)
+        if recording is None or not recording.releases:
+            return None
+        best = min(
+            recording.releases, key=lambda one: (one.status != "Official", one.date or "9999")
         )
+        return ReleaseIds(best.id, best.group.id if best.group else None)

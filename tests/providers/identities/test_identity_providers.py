@@ -33,6 +33,7 @@ from tests.providers.stub_server import (
     ISRC,
     LIVE_MBID,
     MBID,
+    MERGED_MBID,
     SPOTIFY,
     TITLE,
     YOUTUBE,
@@ -113,6 +114,10 @@ FROM_MUSICBRAINZ = TrackIdentity(
     ("track_id", "paths"),
     [
         (TrackId(Platform.MBID, MBID), [f"/recording/{MBID}"]),
+        (
+            TrackId(Platform.MBID, MERGED_MBID),
+            [f"/recording/{MERGED_MBID}", f"/recording/{MBID}"],
+        ),
         (TrackId(Platform.ISRC, ISRC), [f"/isrc/{ISRC}"]),
         (TrackId(Platform.SPOTIFY, SPOTIFY), ["/url", f"/recording/{MBID}"]),
         (TrackId(Platform.DEEZER, DEEZER), ["/url", f"/recording/{MBID}"]),

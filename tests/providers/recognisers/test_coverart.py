@@ -4,10 +4,11 @@ import pytest
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from serve_app.domain.identification import ReleaseIds
-from serve_app.domain.providers import ProviderUnavailableError, RateLimit
+from serve_app.domain.providers import ProviderUnavailableError
+from serve_app.providers.identities.musicbrainz import MusicBrainz
 from serve_app.providers.recognisers.coverart import CoverArtArchive
 from serve_app.providers.recognisers.releases import MusicBrainzReleases
-from serve_app.providers.web.http_client import LocalRateLimiter, ProviderClient
+from serve_app.providers.web.http_client import LocalRateLimiter
 from tests.providers.recognisers.identify_stub import (
     GROUP,
     MALFORMED,
@@ -33,15 +34,12 @@ async def service(remote: IdentifyStub) -> AsyncIterator[CoverArtArchive]:
 
 @pytest.fixture
 async def releases(remote: IdentifyStub) -> AsyncIterator[MusicBrainzReleases]:
-    client = ProviderClient(
-        "musicbrainz",
-        f"{remote.url}/musicbrainz",
-        limit=RateLimit(100, 1.0),
-        limiter=LocalRateLimiter(),
-        sleep=no_sleep,
+    made = MusicBrainz(
+        f"{remote.url}/musicbrainz", "me@example.org", "1.0", LocalRateLimiter(sleep=no_sleep)
     )
-    yield MusicBrainzReleases(client)
-    await client.close()
+    made.client._sleep = no_sleep
+    yield MusicBrainzReleases(made)
+    await made.client.close()
 
 
 async def test_a_releases_cover_is_linked_and_not_fetched(
