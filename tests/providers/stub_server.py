@@ -192,6 +192,8 @@ def itunes(request: Request) -> Response:
         twin |= {"trackName": "Harder", "artistName": "Robots"}
     album = {"wrapperType": "collection", "collectionId": 1600000000, "collectionName": ALBUM}
     query = request.query_params
+    if query.get("country") == "UK":
+        return JSONResponse({"errorMessage": "Invalid value(s) for key(s): [country]"}, 400)
     found: list[object] = []
     if request.url.path.endswith("/lookup"):
         found = {APPLE: [song], NUMBER: [twin], "1600000000": [album]}.get(query["id"], [])
@@ -229,6 +231,8 @@ def spotify(request: Request) -> Response:
         query = request.query_params["q"]
         items = [track] if ISRC in query or TITLE in query else []
         return JSONResponse({"tracks": {"limit": 5, "total": len(items), "items": items}})
+    if path.endswith("z" * 22):
+        return JSONResponse({"error": {"status": 400, "message": "Invalid base62 id"}}, 400)
     return JSONResponse({"error": {"status": 404, "message": "Non existing id"}}, 404)
 
 

@@ -114,5 +114,7 @@ def _songs_of(results: Iterable[Result]) -> list[TrackIdentity]:
 def _judge(reply: Reply) -> Page:
     if reply.status == 403:
         raise ProviderBusyError(NAME, "status 403, its way to say: too often", 60.0)
+    if reply.status == 400:
+        return Page()  # a country without a store
     reply.check_status()
     return parse(Page, reply)

@@ -32,6 +32,8 @@ LIMIT = RateLimit(60, 30.0)
 """The limit is unpublished, over a rolling 30 s; 429 says how long to wait."""
 
 SEARCH_LIMIT = 5
+NO_SUCH_TRACK = (400, 404)
+"""400: 22 letters and digits that are no Spotify id."""
 TOKEN_SLACK_S = 60.0
 
 
@@ -194,7 +196,7 @@ class Spotify:
 
 def _pass_expired(reply: Reply) -> Reply:
     """Raise the error of a status, but let "no such track" and "token expired" through."""
-    if reply.status not in (401, 404):
+    if reply.status not in (*NO_SUCH_TRACK, 401):
         reply.check_status()
     return reply
 
@@ -207,8 +209,8 @@ def _token(reply: Reply) -> Token:
 
 
 def _track_or_none(reply: Reply) -> Track | None:
-    return None if reply.status == 404 else parse(Track, reply)
+    return None if reply.status in NO_SUCH_TRACK else parse(Track, reply)
 
 
 def _search_answer(reply: Reply) -> SearchAnswer:
-    return SearchAnswer() if reply.status == 404 else parse(SearchAnswer, reply)
+    return SearchAnswer() if reply.status in NO_SUCH_TRACK else parse(SearchAnswer, reply)
