@@ -50,16 +50,16 @@ class CircuitBreaker:
     def fail(self) -> None:
         """Report that the provider did not answer."""
         self._n_failures += 1
-        if self._is_probing or self._n_failures >= MAX_FAILURES:
+        if self._open_until is not None or self._n_failures >= MAX_FAILURES:
             self.trip()
 
     def trip(self, at_least_s: float = 0.0) -> None:
         """Open at once: the provider refused, so asking again is useless for now."""
-        if self._is_probing:
+        now = self._clock()
+        if self._open_until is not None and now >= self._open_until:
             self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
         self._is_probing = False
-        pause_s = max(self._pause_s, min(at_least_s, LONGEST_PAUSE_S))
-        self._open_until = self._clock() + pause_s
+        self._open_until = now + max(self._pause_s, min(at_least_s, LONGEST_PAUSE_S))
 
     def abandon(self) -> None:
         """Report that the call was cancelled, which proves nothing; the next may probe again."""

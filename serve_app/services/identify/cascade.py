@@ -20,6 +20,8 @@ TOTAL_BUDGET_S = 10.0
 """Seconds for identification and enrichment together."""
 CASCADE_BUDGET_S = 8.0
 """Seconds of these for identification, so that a late match can still be enriched."""
+GRACE_S = 0.5
+"""Seconds beyond a service's own limit, so that its client sees that it failed to keep it."""
 SHORTEST_CALL_S = 0.3
 """With less time left a service is not asked: its answer would be paid for but come too late."""
 
@@ -104,7 +106,7 @@ async def _ask(
     recogniser: Recogniser, clip: Clip, left_s: float
 ) -> tuple[Outcome, Recognition | None]:
     try:
-        async with asyncio.timeout(min(recogniser.timeout_s, left_s)):
+        async with asyncio.timeout(min(recogniser.timeout_s + GRACE_S, left_s)):
             recognition = await recogniser.recognise(clip)
     except ProviderSkippedError as error:
         logger.info("recogniser skipped", extra=_facts(recogniser, error.problem))

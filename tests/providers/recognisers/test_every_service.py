@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from serve_app.domain.identification import Outcome
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import (
     ProviderBusyError,
@@ -15,6 +16,7 @@ from serve_app.domain.providers import (
     ProviderUnavailableError,
 )
 from serve_app.providers.recognisers import acoustid, acrcloud, audd, shazam
+from serve_app.services.identify.cascade import IdentifyCascade
 from tests.providers.recognisers.identify_stub import (
     ALBUM,
     APPLE,
@@ -195,6 +197,18 @@ async def test_a_slow_answer_is_a_failure_and_counts_as_one(
             await service.recognise(WHOLE)
     with pytest.raises(ProviderSkippedError, match="left alone"):
         await service.recognise(WHOLE)
+
+
+async def test_a_hanging_service_is_left_alone_by_the_cascade(
+    remote: IdentifyStub, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULES[service.name], "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(service, "timeout_s", 0.2)
+    monkeypatch.setattr(service.client, "_limiter", Unlimited())
+    remote.delays[service.name] = 1
+    cascade = IdentifyCascade([service], [service.name])
+    outcomes = [(await cascade.identify(WHOLE)).services_tried[service.name] for _ in range(6)]
+    assert outcomes == [Outcome.ERROR] * 5 + [Outcome.SKIPPED]
 
 
 async def test_a_refusal_closes_the_door_and_tells_no_secret(

@@ -242,6 +242,20 @@ def test_the_breaker_doubles_its_pause_up_to_five_minutes() -> None:
     assert breaker.try_pass() == 15
 
 
+def test_a_probe_that_is_cut_short_and_then_counted_as_failed_doubles_the_pause() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(clock)
+    breaker.trip()
+    for pause_s in (15, 30, 60):
+        assert breaker.try_pass() == pause_s
+        breaker.fail()  # of a call that was under way when the circuit opened
+        assert breaker.try_pass() == pause_s
+        clock.now += pause_s
+        assert breaker.try_pass() == 0
+        breaker.abandon()
+        breaker.fail()
+
+
 def test_a_success_forgets_earlier_failures_and_a_cancelled_probe_frees_the_next() -> None:
     clock = Clock()
     breaker = CircuitBreaker(clock)
