@@ -43,7 +43,10 @@ class ProviderRefusedError(ProviderError):
 
 
 class ProviderSkippedError(ProviderError):
-    """The provider was not asked, to spare it or to save time."""
+    """The provider was not asked: ``retry_after_s`` says for how long, None for longer than that.
+
+    Its circuit is open, its turn would come too late, or the month's calls are used up.
+    """
 
 
 class ProvidersFailedError(Exception):

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from serve_app.domain.identification import SpendCap
 from serve_app.domain.providers import (
+    ProviderSkippedError,
     ProviderUnavailableError,
     RateLimit,
     RateLimiter,
@@ -43,7 +44,7 @@ class CappedLimiter:
     """A rate limiter that also books the cost of each turn, just before the call is made.
 
     A client asks for its turn after its circuit breaker let the call pass, so a call that is not
-    made costs nothing; without credit left there is no turn, and the service is skipped.
+    made costs nothing.
     """
 
     def __init__(self, limiter: RateLimiter, cap: SpendCap) -> None:
@@ -51,10 +52,16 @@ class CappedLimiter:
         self._cap = cap
 
     async def acquire(self, provider: str, limit: RateLimit, max_wait_s: float) -> bool:
-        """See `RateLimiter`."""
+        """See `RateLimiter`.
+
+        Raises:
+            ProviderSkippedError: No call is left in this month.
+        """
         if not await self._limiter.acquire(provider, limit, max_wait_s):
             return False
-        return await self._cap.take(provider)
+        if not await self._cap.take(provider):
+            raise ProviderSkippedError(provider, "the month's calls are used up")
+        return True
 
 
 async def within(client: ProviderClient, timeout_s: float, call: Awaitable[T]) -> T:

@@ -251,14 +251,16 @@ class ProviderClient:
         status, outcome = 0, "error"
         try:
             if not await self._limiter.acquire(self.name, self._limit, self._max_wait_s):
-                self.breaker.abandon()
-                outcome = "skipped"
-                raise ProviderSkippedError(self.name, "its rate limit leaves no turn in time")
+                raise ProviderSkippedError(
+                    self.name, "its rate limit leaves no turn in time", self._limit.window_s
+                )
             reply = await self._exchange(request)
             status = reply.status
             result = judge(reply)
             outcome = "ok"
         except ProviderSkippedError:
+            self.breaker.abandon()
+            outcome = "skipped"
             raise
         except ProviderError as error:
             wait_s = error.retry_after_s or 0.0

@@ -34,11 +34,14 @@ class IdentifyOutcome:
         recognition: The match, if any.
         source_service: The service that found it.
         services_tried: Every configured service's outcome, in order.
+        is_definite: Whether asking again soon would give the same: there is a match, or no service
+            that might know the clip failed or could not be asked just then.
     """
 
     recognition: Recognition | None
     source_service: str | None
     services_tried: dict[str, Outcome]
+    is_definite: bool = True
 
     @property
     def matched(self) -> bool:
@@ -49,11 +52,6 @@ class IdentifyOutcome:
     def confidence(self) -> int:
         """0 to 100."""
         return self.recognition.confidence if self.recognition else 0
-
-    @property
-    def is_definite(self) -> bool:
-        """Whether asking again soon would give the same: no service that might know it failed."""
-        return self.matched or Outcome.ERROR not in self.services_tried.values()
 
 
 class IdentifyCascade:
@@ -89,35 +87,39 @@ class IdentifyCascade:
         """Identify a clip; never raises for a service's failure."""
         ends_at = self._clock() + self._budget_s
         tried = dict.fromkeys(self._order, Outcome.SKIPPED)
+        is_definite = True
         for name in self._order:
             recogniser = self._by_name.get(name)
             if recogniser is None or not recogniser.accepts(clip):
                 continue
             left_s = ends_at - self._clock()
             if left_s < SHORTEST_CALL_S:
+                is_definite = False
                 break
-            tried[name], recognition = await _ask(recogniser, clip, left_s)
+            tried[name], recognition, is_lasting = await _ask(recogniser, clip, left_s)
             if recognition is not None:
                 return IdentifyOutcome(recognition, name, tried)
-        return IdentifyOutcome(None, None, tried)
+            is_definite = is_definite and is_lasting
+        return IdentifyOutcome(None, None, tried, is_definite)
 
 
 async def _ask(
     recogniser: Recogniser, clip: Clip, left_s: float
-) -> tuple[Outcome, Recognition | None]:
+) -> tuple[Outcome, Recognition | None, bool]:
+    """Return the outcome, the match, and whether asking again soon would give the same."""
     try:
         async with asyncio.timeout(min(recogniser.timeout_s + GRACE_S, left_s)):
             recognition = await recogniser.recognise(clip)
     except ProviderSkippedError as error:
         logger.info("recogniser skipped", extra=_facts(recogniser, error.problem))
-        return Outcome.SKIPPED, None
+        return Outcome.SKIPPED, None, error.retry_after_s is None
     except ProviderError as error:
         logger.warning("recogniser failed", extra=_facts(recogniser, error.problem))
-        return Outcome.ERROR, None
+        return Outcome.ERROR, None, False
     except TimeoutError:
         logger.warning("recogniser failed", extra=_facts(recogniser, "too slow"))
-        return Outcome.ERROR, None
-    return (Outcome.NO_MATCH if recognition is None else Outcome.MATCH), recognition
+        return Outcome.ERROR, None, False
+    return (Outcome.NO_MATCH if recognition is None else Outcome.MATCH), recognition, True
 
 
 def _facts(recogniser: Recogniser, problem: str) -> dict[str, str]:

@@ -134,6 +134,18 @@ async def test_one_definite_no_match_is_an_answer_but_not_to_be_kept() -> None:
     assert not found.is_definite
 
 
+async def test_a_service_that_could_not_be_asked_leaves_no_answer_to_keep() -> None:
+    for wait_s, is_definite in ((15.0, False), (None, True)):
+
+        def skip(wait_s: float | None = wait_s) -> None:
+            raise ProviderSkippedError("audd", "not now", wait_s)
+
+        services = [Service("local"), Service("audd", skip)]
+        found = await IdentifyCascade(services, ORDER).identify(CLIP)
+        assert found.services_tried["audd"] is Outcome.SKIPPED
+        assert found.is_definite is is_definite
+
+
 async def test_an_open_circuit_or_a_full_quota_is_skipped() -> None:
     services = (fails("audd", ProviderSkippedError), Service("acrcloud"))
     assert await outcome_of(*services) == [SKIPPED, SKIPPED, SKIPPED, NO_MATCH, SKIPPED]
