@@ -79,9 +79,14 @@ class Completion:
         tracks = await asyncio.to_thread(self._next)
         for track in tracks:
             try:
-                edits.append(Edit(track.track_id, self._asked(await self._found(track))))
+                found, is_all = await self._found(track)
             except (ProviderError, ProvidersFailedError):
+                found, is_all = [], False
+            if not is_all:
                 self._later.add(track.track_id)
+            change = self._completed(found, is_all)
+            if change(track) != track:
+                edits.append(Edit(track.track_id, change))
         if edits:
             await asyncio.to_thread(self._library.write, edits)
         return len(tracks)
@@ -110,14 +115,15 @@ class Completion:
             self._later.clear()
             self._cursor, self._began_s = None, time.monotonic()
 
-    async def _found(self, track: LibraryTrack) -> list[TrackIdentity]:
-        """Return what the services say of a track, most certain first."""
+    async def _found(self, track: LibraryTrack) -> tuple[list[TrackIdentity], bool]:
+        """Return what services say of a track, most certain first, and whether all answered."""
         heard = await self._heard(track)
         identity = track.identity
         if heard is not None:
             identity = heard if _is_guessed(track) else identity.filled_from(heard)
         known = await resolved(self._resolver, identity)
-        return [one for one in (heard, known) if one is not None]
+        found = [one for one in (heard, known.identity if known else None) if one is not None]
+        return found, known is None or not known.failures
 
     async def _heard(self, track: LibraryTrack) -> TrackIdentity | None:
         length_s = measures_of(track).duration_s
@@ -133,7 +139,7 @@ class Completion:
         is_it = _is_guessed(track) or is_same_name(found.identity, track.identity)
         return found.identity if is_it else None
 
-    def _asked(self, found: Sequence[TrackIdentity]) -> Change:
+    def _completed(self, found: Sequence[TrackIdentity], is_all: bool) -> Change:
         def complete(track: LibraryTrack) -> LibraryTrack:
             named = TaggedIdentity(track.identity, dict(track.sources))
             if found and _is_guessed(track):
@@ -141,7 +147,8 @@ class Completion:
             for one in found:
                 named = filled(named, one, one.source)
             who = replace(named.identity, source="library", library_id=None)
-            return replace(track, identity=who, sources=named.sources, asked=self._services)
+            asked = self._services if is_all else track.asked
+            return replace(track, identity=who, sources=named.sources, asked=asked)
 
         return where_there(complete)
 

@@ -14,6 +14,7 @@ from pipelines.analysis.tonality.notes import camelot, pitch_class
 from serve_app.domain.identification import Recognition, ReleaseFacts, ReleaseIds, TempoAndKey
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.providers import AmbiguousIdError, ProviderError, ProvidersFailedError
+from serve_app.providers.identities.resolution import Resolution
 from serve_app.providers.identities.resolver import Resolver
 from serve_app.providers.recognisers.coverart import CoverArtArchive
 from serve_app.providers.recognisers.discogs import Discogs
@@ -141,7 +142,7 @@ class EnrichmentService:
             call = resolved(self._resolver, findings.identity)
             found = await _guarded(findings, "identity", call)
             if found is not None:
-                findings.identity = findings.identity.filled_from(found)
+                findings.identity = findings.identity.filled_from(found.identity)
         await self._find_cover(findings)
 
     async def _find_cover(self, findings: _Findings) -> None:
@@ -190,7 +191,7 @@ async def _guarded(findings: _Findings, source: str, call: Awaitable[T]) -> T | 
     return None
 
 
-async def resolved(resolver: Resolver, identity: TrackIdentity) -> TrackIdentity | None:
+async def resolved(resolver: Resolver, identity: TrackIdentity) -> Resolution | None:
     """Resolve a track by its best identifier, else by name.
 
     Raises:
@@ -200,10 +201,9 @@ async def resolved(resolver: Resolver, identity: TrackIdentity) -> TrackIdentity
     if track_id is not None:
         found = await resolver.resolve(track_id)
         if found is not None:
-            return found.identity
+            return found
     if identity.artist and identity.title:
-        found = await resolver.search(identity.artist, identity.title)
-        return found.identity if found is not None else None
+        return await resolver.search(identity.artist, identity.title)
     return None
 
 

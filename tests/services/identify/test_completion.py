@@ -113,6 +113,23 @@ async def test_a_file_s_name_gives_way_to_what_its_sound_says(
     assert (stays.identity.mbid, stays.asked) == (None, "musicbrainz, acoustid")
 
 
+async def test_a_track_is_asked_about_again_until_every_service_answers(
+    library: Library, stub: Stub, completion: Making
+) -> None:
+    one = put(library, TrackIdentity(artist=ARTIST, title=TITLE))
+    stub.faults.update(dict.fromkeys(("musicbrainz", "deezer", "spotify"), "down"))
+    assert await completion().go_on() == 1
+    track = library.get(one)
+    assert track is not None
+    assert (track.identity.mbid, track.identity.isrc) == (ALL_IDS["mbid"], None)
+    stub.faults.clear()
+    assert await completion().go_on() == 1
+    track = library.get(one)
+    assert track is not None
+    assert {name: getattr(track.identity, name) for name in ALL_IDS} == ALL_IDS
+    assert await completion().go_on() == 0
+
+
 async def test_who_cannot_answer_is_asked_again_later(
     library: Library, stub: Stub, completion: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
