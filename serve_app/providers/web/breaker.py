@@ -2,7 +2,7 @@
 
 While closed, all calls pass. Five failures in a row, or one refusal, open it for 15 s; then exactly
 one call is let through as a probe. A failed probe opens it for twice as long, up to five minutes;
-a success closes it.
+a success closes it. A provider that asks for a longer pause gets it.
 """
 
 import time
@@ -11,6 +11,8 @@ from collections.abc import Callable
 MAX_FAILURES = 5
 FIRST_PAUSE_S = 15.0
 LONGEST_PAUSE_S = 300.0
+LONGEST_ASKED_S = 86_400.0
+"""Longest pause that the provider itself asks for; Spotify's Retry-After can be most of a day."""
 
 
 class CircuitBreaker:
@@ -59,7 +61,8 @@ class CircuitBreaker:
         if self._open_until is not None and now >= self._open_until:
             self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
         self._is_probing = False
-        self._open_until = now + max(self._pause_s, min(at_least_s, LONGEST_PAUSE_S))
+        until = now + max(self._pause_s, min(at_least_s, LONGEST_ASKED_S))
+        self._open_until = max(self._open_until or until, until)
 
     def abandon(self) -> None:
         """Report that the call was cancelled, which proves nothing; the next may probe again."""

@@ -99,19 +99,23 @@ def without_nulls(members: Mapping[str, object]) -> dict[str, object]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a ``Retry-After`` header in either form; None if absent or wrong."""
-    text = headers.get("retry-after")
-    if text is None:
-        return None
+    """Return the seconds of a ``Retry-After`` header in either form; None if absent or wrong.
+
+    A date is compared with the answer's own, since our clock may be wrong.
+    """
+    text = headers.get("retry-after", "")
     if text.strip().isdecimal():
         return float(text)
+    until, now = _moment(text), _moment(headers.get("date", ""))
+    return None if until is None else max(0.0, (until - (now or datetime.now(UTC))).total_seconds())
+
+
+def _moment(text: str) -> datetime | None:
     try:
-        until = parsedate_to_datetime(text)
+        moment = parsedate_to_datetime(text)
     except ValueError:
         return None
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @cache
@@ -320,6 +324,6 @@ def _pause_before_retry(error: ProviderError, attempt: int) -> float | None:
         return None
     jitter = 0.5 + random.random()  # noqa: S311  # spreads retries, guards nothing
     if isinstance(error, ProviderBusyError):
-        wait_s = error.retry_after_s if error.retry_after_s is not None else 1.0
+        wait_s = error.retry_after_s or 1.0  # Spotify sometimes says 0
         return wait_s * jitter if wait_s <= LONGEST_RETRY_AFTER_S else None
     return float(FIRST_BACKOFF_S * 2 ** (attempt - 1) * jitter)

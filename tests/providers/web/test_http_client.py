@@ -72,6 +72,16 @@ async def test_a_failing_read_is_repeated_twice_with_growing_pauses(
     assert 0.25 <= slept[1] <= 0.75
 
 
+async def test_a_retry_after_of_no_time_is_not_taken_at_its_word(client: ProviderClient) -> None:
+    def is_busy(reply: Reply) -> object:
+        raise ProviderBusyError("itunes", "status 429", 0.0)
+
+    with pytest.raises(ProviderBusyError):
+        await client.read("/lookup", is_busy, params={"id": "1600000001"})
+    assert len(slept) == 2
+    assert min(slept) >= 0.5
+
+
 async def test_a_read_is_not_repeated_for_ever(stub: Stub, client: ProviderClient) -> None:
     stub.faults["itunes"] = "down"
     with pytest.raises(ProviderUnavailableError, match="status 500"):
@@ -264,9 +274,10 @@ def test_a_success_forgets_earlier_failures_and_a_cancelled_probe_frees_the_next
             breaker.fail()
         breaker.succeed()
     assert breaker.try_pass() == 0
-    breaker.trip(at_least_s=100)
-    assert breaker.try_pass() == 100
-    clock.now += 100
+    breaker.trip(at_least_s=79_892)
+    breaker.fail()  # of a call that was under way
+    assert breaker.try_pass() == 79_892
+    clock.now += 79_892
     assert breaker.try_pass() == 0
     breaker.abandon()
     assert breaker.try_pass() == 0
@@ -294,6 +305,15 @@ def test_retry_after_as_a_date() -> None:
     until = datetime.now(UTC) + timedelta(seconds=60)
     headers = httpx.Headers({"Retry-After": format_datetime(until, usegmt=True)})
     assert retry_after(headers) == pytest.approx(60, abs=2)
+
+
+def test_retry_after_as_a_date_is_counted_by_the_providers_clock() -> None:
+    now = datetime(2020, 1, 1, tzinfo=UTC)
+    headers = {
+        "Date": format_datetime(now, usegmt=True),
+        "Retry-After": format_datetime(now + timedelta(seconds=90), usegmt=True),
+    }
+    assert retry_after(httpx.Headers(headers)) == 90
 
 
 def test_errors_survive_a_process_boundary() -> None:
