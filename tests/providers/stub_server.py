@@ -137,6 +137,9 @@ def listenbrainz(request: Request) -> Response:
         "release": {"name": ALBUM, "mbid": "r1", "year": 2021},
     }  # fmt: skip
     if "/lookup/" in request.url.path:
+        if request.headers.get("authorization") != f"Token {CLIENT[1]}":
+            error = "You need to provide an Authorization header."
+            return JSONResponse({"code": 401, "error": error}, 401)
         if "artist_name" not in query or "recording_name" not in query:
             return JSONResponse({"code": 400, "error": "missing"}, 400)
         if "lantern" not in query["recording_name"].lower():

@@ -1,7 +1,10 @@
-"""ListenBrainz: which MusicBrainz recording an artist and title mean.
+"""ListenBrainz: what a MusicBrainz recording is, and which one an artist and title mean.
+
+A search needs the token of an account. Without one it would be refused, so only ids are looked up.
 
 References:
     ListenBrainz API, https://listenbrainz.readthedocs.io/en/latest/users/api/metadata.html.
+    MetaBrainz blog, 11 December 2025: searches need a token.
 """
 
 from pydantic import RootModel
@@ -80,16 +83,22 @@ class ListenBrainz:
 
     name = NAME
     platforms = (Platform.MBID,)
-    can_search = True
-    terms = ProviderTerms("contact, an address for its User-Agent", "The data is CC0.")
+    terms = ProviderTerms(
+        "contact, an address for its User-Agent; searches also need listenbrainz_token",
+        "The data is CC0; the token of any account is enough.",
+    )
 
-    def __init__(self, base_url: str, contact: str, version: str, limiter: RateLimiter) -> None:
+    def __init__(
+        self, base_url: str, contact: str, version: str, limiter: RateLimiter, token: str
+    ) -> None:
+        self.can_search = bool(token)
+        headers = {"User-Agent": f"afa/{version} ( {contact} )"}
         self.client = ProviderClient(
             NAME,
             base_url,
             limit=LIMIT,
             limiter=limiter,
-            headers={"User-Agent": f"afa/{version} ( {contact} )"},
+            headers=headers | {"Authorization": f"Token {token}"} if token else headers,
         )
 
     async def by_id(self, track_id: TrackId) -> TrackIdentity | None:

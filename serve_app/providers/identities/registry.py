@@ -32,6 +32,7 @@ class ProviderSettings:
         version: afa's version, for the User-Agent.
         contact: An address or page of the operator, for the User-Agent. MusicBrainz and
             ListenBrainz require one, so they are off without it.
+        listenbrainz_token: Also search at ListenBrainz by artist and title.
         jamendo_allow_restricted: Also use tracks whose licence forbids derivatives or commercial
             use.
         others: Providers of other packages.
@@ -41,6 +42,7 @@ class ProviderSettings:
     others: tuple[Installed, ...] = ()
     contact: str = ""
     musicbrainz_base_url: str = "https://musicbrainz.org/ws/2"
+    listenbrainz_token: str = ""
     listenbrainz_base_url: str = "https://api.listenbrainz.org"
     youtube_enabled: bool = False
     youtube_oembed_url: str = "https://www.youtube.com/oembed"
@@ -99,7 +101,11 @@ def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Provide
     clients: list[ProviderClient] = []
     if settings.contact:
         listenbrainz = ListenBrainz(
-            settings.listenbrainz_base_url, settings.contact, settings.version, limiter
+            settings.listenbrainz_base_url,
+            settings.contact,
+            settings.version,
+            limiter,
+            settings.listenbrainz_token,
         )
         musicbrainz = MusicBrainz(
             settings.musicbrainz_base_url, settings.contact, settings.version, limiter

@@ -55,6 +55,7 @@ def stub_settings(stub: Stub) -> ProviderSettings:
         version="1.2.3",
         contact="ops@example.org",
         musicbrainz_base_url=f"{stub.url}/musicbrainz",
+        listenbrainz_token=CLIENT[1],
         listenbrainz_base_url=f"{stub.url}/listenbrainz",
         youtube_enabled=True,
         youtube_oembed_url=f"{stub.url}/youtube/oembed",
@@ -399,6 +400,14 @@ async def test_limits_are_the_published_ones_or_below(stub: Stub) -> None:
     assert limits["musicbrainz"] == RateLimit(1, 1.0)
     assert limits["deezer"] == RateLimit(45, 5.0)
     assert limits["itunes"] == RateLimit(18, 60.0)
+    await made.close()
+
+
+async def test_listenbrainz_is_not_searched_without_a_token(stub: Stub) -> None:
+    made = build_providers(replace(stub_settings(stub), listenbrainz_token=""), Unlimited())
+    listenbrainz = named(made, "listenbrainz")
+    assert not listenbrainz.can_search
+    assert await listenbrainz.by_id(BY_ID["listenbrainz"]) is not None
     await made.close()
 
 
