@@ -222,7 +222,7 @@ def _judge(reply: Reply) -> Music | None:
         raise
     code = answer.status.code
     if code == CODE_MATCH:
-        return answer.metadata.music[0] if answer.metadata.music else None
+        return next((music for music in answer.metadata.music if music.title), None)
     if code == CODE_NO_MATCH or code in UNUSABLE_CLIPS:
         return None
     if code in REFUSALS:

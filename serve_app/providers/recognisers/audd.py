@@ -182,7 +182,7 @@ def _judge(reply: Reply) -> Track | None:
         reply.check_status()
         raise
     if answer.status == "success":
-        return answer.result
+        return answer.result if answer.result and answer.result.title else None
     if answer.error is None:
         reply.check_status()
         raise ProviderUnavailableError(NAME, "an answer without a status")

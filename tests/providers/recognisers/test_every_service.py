@@ -33,6 +33,7 @@ from tests.providers.recognisers.identify_stub import (
     YOUTUBE,
     IdentifyStub,
     acrcloud_code,
+    acrcloud_found,
     audd_error,
     shazam_found,
     trickle,
@@ -138,6 +139,8 @@ async def test_error_codes(
         *(("audd", audd_error(code)) for code in (300, 500)),
         *(("acrcloud", acrcloud_code(code)) for code in (1001, 2000, 2002, 2004, 2006)),
         ("acrcloud", acrcloud_code(0)),  # success, but no music in it
+        ("acrcloud", acrcloud_found({"title": None})),
+        ("audd", lambda: JSONResponse({"status": "success", "result": {"title": None}})),
         ("shazam", shazam_found(-0.0011)),  # too much skew
     ],
 )
