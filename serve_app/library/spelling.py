@@ -45,6 +45,7 @@ _EDITION_WORDS = frozenset(
         "track", "version", "video",
     }
 )  # fmt: skip
+_ABBREVIATIONS = {"pt": "part", "vol": "volume"}
 _NOT_WORD = re.compile(r"[\W_]+")
 _VOICED = "\u3099\u309a"
 """Japanese voicing marks: Unicode treats them as accents, readers as other letters."""
@@ -119,14 +120,19 @@ def similarity(artist: str, title: str, other_artist: str, other_title: str) -> 
 
 def _title_ratio(title: str, other: str) -> float:
     """Return the edit similarity; 0 if opposite words are unlike ("Planes", "Lanterns"; 2, 3)."""
-    words, others = title.split(), other.split()
+    words, others = _spelled_out(title), _spelled_out(other)
     is_split_alike = len(words) == len(others)
     if is_split_alike and any(
         fuzz.ratio(mine, theirs) < 100 * MIN_WORD_SCORE
         for mine, theirs in zip(words, others, strict=True)
     ):
         return 0.0
-    return fuzz.ratio(title, other) / 100
+    return fuzz.ratio(" ".join(words), " ".join(others)) / 100
+
+
+def _spelled_out(title: str) -> list[str]:
+    """Return a title's words; stores abbreviate "Part" and "Volume", and MusicBrainz does not."""
+    return [_ABBREVIATIONS.get(word, word) for word in title.split()]
 
 
 def same_length(duration_s: float | None, other_s: float | None) -> bool:

@@ -606,6 +606,13 @@ def test_titles_are_normalised(title: str, expected: str) -> None:
     assert normalise_title(title) == expected
 
 
+def test_part_and_volume_may_be_abbreviated() -> None:
+    wall = "Another Brick in the Wall, "
+    assert similarity("Pink Floyd", f"{wall}Pt. 2", "Pink Floyd", f"{wall}Part 2") == 1.0
+    assert similarity("Pink Floyd", f"{wall}Pt. 1", "Pink Floyd", f"{wall}Part 2") == 0.0
+    assert similarity("A", "Songs, Vol. 3", "A", "Songs, Volume 3") == 1.0
+
+
 def test_a_version_word_on_one_side_only_is_another_track() -> None:
     assert similarity("A", "Song", "A", "Song (Remix)") == 0.0
     assert similarity("A", "Live Forever", "A", "Live Forever (Live)") == 0.0
