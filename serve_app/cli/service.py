@@ -34,6 +34,7 @@ from serve_app.local.embedded_redis import (
     find_abandoned,
     find_binary,
     is_alive,
+    refuse_older,
 )
 from serve_app.local.locks import take_lock
 from serve_app.local.processes import birth, descendants
@@ -218,7 +219,7 @@ def check_redis(settings: Settings) -> None:
     """Fail early if there is no Redis, or one that the settings name cannot be used."""
     if settings.redis_url is None:
         with told(LocalRedisError):
-            find_binary()
+            refuse_older(find_binary(), settings.data_dir / "redis-ledger")
     for finding in of_access(settings):
         fail(f"{finding.part}: {finding.state}; {finding.remedy}")
 

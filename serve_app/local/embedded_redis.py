@@ -14,6 +14,7 @@ import contextlib
 import importlib.util
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -35,6 +36,8 @@ START_LIMIT_S = 20.0
 STOP_LIMIT_S = 20.0
 PID_FILE = "redis.pid"
 LOCK_FILE = "redis.lock"
+PARTS_FOLDER = "appendonlydir"
+"""Where Redis from 7.0 on keeps the ledger's file. An older server begins another, empty one."""
 MOST_CUTS = 5
 """One cut removes the torn command, the next the rest of its transaction."""
 
@@ -104,6 +107,24 @@ def find_binary() -> Path:
     )
 
 
+def refuse_older(binary: Path, folder: Path) -> None:
+    """Refuse a server that would not find the file in ``folder``.
+
+    Raises:
+        LocalRedisError: It is older than the server that wrote the file.
+    """
+    if not (folder / PARTS_FOLDER).is_dir():
+        return
+    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    version = re.search(r"v=((\d+)[.\d]*)", told)
+    if version is not None and int(version[2]) < 7:
+        raise LocalRedisError(
+            f"the ledger in {folder} was written by Redis 7 or later, and {binary} is version "
+            f"{version[1]}, which cannot read it; install a later one (on Debian 12: "
+            "apt-get install redis-server)"
+        )
+
+
 def start(
     data_dir: Path,
     *,
@@ -129,15 +150,16 @@ def start(
         limit_s: How long the server may take to load its data.
 
     Raises:
-        LocalRedisError: No server was found, or it did not answer in time.
+        LocalRedisError: No server was found, it is too old, or it did not answer in time.
         OSError: For example, the disk is full; no server is left running.
     """
     if url is not None:
         return LocalRedis(url, None)
     folder = data_dir.resolve() / f"redis-{role}"
     make_private(folder)
+    binary = find_binary()
     command = [
-        *(str(find_binary()), "--dir", str(folder), "--save", "", "--daemonize", "no"),
+        *(str(binary), "--dir", str(folder), "--save", "", "--daemonize", "no"),
         *("--logfile", str(folder / "redis.log"), *ROLE_OPTIONS[role]),
         *(("--appendfsync", appendfsync) if role == "ledger" else ()),
         *extra,
@@ -153,6 +175,7 @@ def start(
             time.sleep(0.05)
         if running is not None:
             return running
+        refuse_older(binary, folder)
         start_one = partial(launch, folder, lock=lock, environment=environment, limit_s=limit_s)
         address, process = start_one("redis.sock", command)
         for _ in range(MOST_CUTS if role == "ledger" else 0):

