@@ -211,7 +211,7 @@ def _enrichment(findings: _Findings) -> Enrichment:
     identity, facts = findings.identity, findings.facts
     tempo, key, mode = _tempo_and_key(findings)
     return Enrichment(
-        bpm=tempo or None,
+        bpm=round(tempo, 3) if tempo else None,
         key=None if key is None else pitch_class(key),
         camelot=camelot(key, mode) or None if key is not None and mode is not None else None,
         label=facts.label or identity.label,

@@ -232,6 +232,7 @@ async def test_no_time_left_gives_what_is_known() -> None:
         ((120.0, False), 121.0, 121.0, False),
         ((120.0, True), 121.0, 120.0, False),
         ((None, False), 121.0, 121.0, False),
+        ((None, False), 100.03847704489141, 100.038, False),
     ],
 )
 async def test_the_best_tempo_and_key_win(
