@@ -59,8 +59,9 @@ def check_id(text: str) -> str:
 
 def no_funds(cost: int, balance: Balance) -> InsufficientCreditsError:
     """Return the error that says what was needed and what is available."""
+    needed = "1 credit" if cost == 1 else f"{cost} credits"
     return InsufficientCreditsError(
-        f"this needs {cost} credits and {balance.remaining} remain; "
+        f"this needs {needed} and {balance.remaining} remain; "
         f"buy a pack, or wait for the monthly grant on {balance.period_ends:%Y-%m-%d} UTC"
     )
 

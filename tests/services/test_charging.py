@@ -152,10 +152,15 @@ async def test_too_little_is_refused_before_anything_is_done(
     charging: tuple[Charging, Application],
 ) -> None:
     charges, api = charging
-    with pytest.raises(InsufficientCreditsError):
+    with pytest.raises(InsufficientCreditsError, match="needs 501 credits and 500 remain"):
         async with charges.hold(CALLER, 501, "a"):
             raise AssertionError("must not run")
     assert await api.remaining("free") == 500
+    async with charges.hold(CALLER, 500, "b"):
+        pass
+    with pytest.raises(InsufficientCreditsError, match="needs 1 credit and 0 remain"):
+        async with charges.hold(CALLER, 1, "c"):
+            raise AssertionError("must not run")
 
 
 @pytest.mark.parametrize("is_done", [True, False])
