@@ -34,6 +34,10 @@ class CardError(ValueError):
     """A card is malformed, or no card fits the request."""
 
 
+class UnreadableTextError(ValueError):
+    """A checkpoint's tokenizer has no tokens for a text."""
+
+
 @dataclass(frozen=True, slots=True)
 class CardFile:
     """A file of the source: its path in the wheel, repository or folder, and its digest in hex.
@@ -109,8 +113,9 @@ class ModelCard:
 
     @property
     def reads_text(self) -> bool:
-        """Whether text can be compared with its embeddings, as it has a tokenizer."""
-        return any(PurePath(file.path).name == TOKENIZER for file in self.files)
+        """Whether text can be compared with its embeddings: one space, and a tokenizer."""
+        has_tokenizer = any(PurePath(file.path).name == TOKENIZER for file in self.files)
+        return self.network == "clap-joint" and has_tokenizer
 
 
 def parse_cards(

@@ -19,13 +19,17 @@ from transformers import (
     ClapTextModelWithProjection,
 )
 
-from models.checkpoints.cards import TOKENIZER, ModelCard
+from models.checkpoints.cache import CheckpointError
+from models.checkpoints.cards import TOKENIZER, ModelCard, UnreadableTextError
 from models.checkpoints.pretrained import known_fields, load_pretrained, read_config
 from models.frontends import PowerMel
 from models.precision import in_precision
 
 MOST_TOKENS = 77
 """Tokens in a text; CLAP was trained on this many, and longer texts are truncated."""
+
+
+OTHER_TOKENIZER = "Put the tokenizer that this network was trained with into its card."
 
 
 class ClapMel(nn.Module):
@@ -118,13 +122,25 @@ class ClapText:
     def __init__(self, trunk: ClapTextModelWithProjection, tokenizer: Tokenizer) -> None:
         self._trunk: nn.Module = nn.Module.eval(trunk).requires_grad_(False)
         self._tokenizer = tokenizer
-        self._tokenizer.enable_truncation(MOST_TOKENS)
+        self._tokenizer.no_padding()  # it would be read as part of the text
+        config = trunk.config
+        n_positions = config.max_position_embeddings - (config.pad_token_id or 0) - 1
+        self._tokenizer.enable_truncation(min(MOST_TOKENS, n_positions))
 
     def __call__(self, text: str) -> Tensor:
-        """Map text to float32 ``[P]``, in the space of `Clap`'s projection, with L2 norm 1."""
-        tokens = torch.tensor([self._tokenizer.encode(text).ids])
+        """Map text to float32 ``[P]``, in the space of `Clap`'s projection, with L2 norm 1.
+
+        Raises:
+            UnreadableTextError: The tokenizer has no token for a word of it, or for all of it.
+        """
+        try:
+            ids = self._tokenizer.encode(text).ids
+        except Exception as error:  # tokenizers raises no other class
+            raise UnreadableTextError(str(error)) from error
+        if not ids:
+            raise UnreadableTextError("nothing is left of it")
         with torch.inference_mode():
-            embeds = self._trunk(input_ids=tokens).text_embeds
+            embeds = self._trunk(input_ids=torch.tensor([ids])).text_embeds
         return functional.normalize(embeds[0].float(), dim=-1)
 
 
@@ -132,9 +148,18 @@ def build_clap_text(card: ModelCard, model_dir: Path) -> ClapText:
     """Load the text tower of a CLAP checkpoint, on the CPU; the audio tower stays on disk.
 
     Raises:
-        CheckpointError: It is not in the cache, does not match the card, or is incomplete.
+        CheckpointError: It is not in the cache, does not match the card, is incomplete, or has the
+            tokenizer of another network.
     """
     text = known_fields(read_config(card, model_dir).get("text_config", {}), ClapTextConfig)
-    trunk = load_pretrained(ClapTextModelWithProjection, ClapTextConfig(**text), card, model_dir)
-    tokenizer = Tokenizer.from_file(str(model_dir / card.model_id / TOKENIZER))
+    config = ClapTextConfig(**text)
+    trunk = load_pretrained(ClapTextModelWithProjection, config, card, model_dir)
+    try:
+        tokenizer = Tokenizer.from_file(str(model_dir / card.model_id / TOKENIZER))
+    except Exception as error:  # tokenizers raises no other class
+        reason = f"{TOKENIZER} is not a tokenizer: {error}"
+        raise CheckpointError(card.model_id, card.source, reason, OTHER_TOKENIZER) from error
+    if max(tokenizer.get_vocab().values(), default=0) >= config.vocab_size:
+        reason = f"{TOKENIZER} has more tokens than the network, which knows {config.vocab_size}"
+        raise CheckpointError(card.model_id, card.source, reason, OTHER_TOKENIZER)
     return ClapText(trunk, tokenizer)

@@ -20,6 +20,7 @@ class Texts:
 
         Raises:
             CheckpointError: The checkpoint is not on this machine, or does not match its card.
+            UnreadableTextError: The checkpoint has no tokens for the text.
         """
         async with self._lock:
             return await asyncio.to_thread(self._embed, text, card)

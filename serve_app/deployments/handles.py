@@ -9,9 +9,10 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
+from models.checkpoints.cards import UnreadableTextError
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.records import QuickFeatures
-from serve_app.domain.errors import ServiceUnavailableError
+from serve_app.domain.errors import BadRequestError, ServiceUnavailableError
 from serve_app.ledger.jobs.types import Source, source_to_json
 from serve_app.services.audio.refusal import Refusal
 from serve_app.services.embedding import Embedded
@@ -113,8 +114,14 @@ class RayTexts:
 
     async def embed_text(self, text: str, model: str) -> list[float]:
         """See `TextBackend`."""
-        async with answered_within(TEXT_LIMIT_S):
-            found = await self._embedding.embed_text.remote(text, model)
+        try:
+            async with answered_within(TEXT_LIMIT_S):
+                found = await self._embedding.embed_text.remote(text, model)
+        except UnreadableTextError as error:
+            raise BadRequestError(
+                f"text: the model {model!r} has no tokens for some of these characters or words; "
+                "use others"
+            ) from error
         return cast("list[float]", found)
 
 

@@ -75,6 +75,7 @@ class EmbeddingServer(ModelServer[R]):
         Raises:
             CardError: There is no such embedding model, or none may be named here.
             CheckpointError: It is not on this machine, or not what its card says.
+            UnreadableTextError: It has no tokens for the text.
         """
         (card,) = self._options.cards({"embedding": model})["embedding"]
         return await self._texts.embed(text, card)

@@ -27,6 +27,8 @@ TOLERANCE = 1e-4
 """Allowed difference between a row of a batch and the same window alone, relative to the largest
 value (at least 1): kernels for other batch sizes sum in another order."""
 
+WORDS = "slow piano"
+
 OF_AFA = ("beats", "key", "chords")
 """Roles whose networks are part of afa."""
 
@@ -77,6 +79,8 @@ def check_card(card: ModelCard, model_dir: Path, device: torch.device) -> Iterat
         "it answers silence with numbers": lambda: _silence_fault(model, card),
         "a row of a batch equals the window alone": lambda: _batch_fault(model, windows, outputs),
     }
+    if card.reads_text:
+        looks["it reads words"] = lambda: _words_fault(card, model_dir)
     for what, look in looks.items():
         try:
             yield Finding(what, look())
@@ -147,6 +151,15 @@ def _batch_fault(model: CheckpointModel, windows: Tensor, batch: Mapping[str, Te
                     "the batch, or drawn at random?"
                 )
     return ""
+
+
+def _words_fault(card: ModelCard, model_dir: Path) -> str:
+    from models.trunks.clap import build_clap_text  # transformers costs 200 MB
+
+    vector = build_clap_text(card, model_dir)(WORDS)
+    if vector.shape == (card.outputs["embedding"],):
+        return ""
+    return f"words become {len(vector)} numbers, the embedding has {card.outputs['embedding']}"
 
 
 def _range_fault(tags: Tensor) -> str:

@@ -12,6 +12,7 @@ class TextBackend(Protocol):
         """Return the vector of a text, in the space of a model that reads text.
 
         Raises:
+            BadRequestError: The model cannot read the text.
             ServiceUnavailableError: No replica is free, or none answers in time.
         """
         ...
@@ -28,7 +29,7 @@ class Words:
         """Return the model (by default the one in use) and its vector of the text.
 
         Raises:
-            BadRequestError: The model does not read text.
+            BadRequestError: The model does not read text, or not this one.
             ServiceUnavailableError: No replica could read the text now.
         """
         able = self._models.text_model(model)

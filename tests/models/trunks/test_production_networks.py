@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.normalizers import Replace
 from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import RobertaProcessing
+from tokenizers.processors import RobertaProcessing, TemplateProcessing
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -36,16 +37,18 @@ from transformers import (
 )
 
 from models.checkpoints.cache import CheckpointError, pull
-from models.checkpoints.cards import CardError, CardFile, ModelCard
+from models.checkpoints.cards import CardError, CardFile, ModelCard, UnreadableTextError
 from models.checkpoints.sources import file_sha256
 from models.networks import build_network
 from models.precision import halve_weights
 from models.trunks.ced import Ced
 from models.trunks.clap import ClapMel, build_clap_text
 from models.trunks.mert import MertTrunk, fold_weight_norm
+from pipelines.analysis.networks.card_check import check_card
 from pipelines.analysis.text import Texts
 
 Build = Callable[..., nn.Module]
+MakeClap = Callable[..., tuple[ModelCard, ClapModel]]
 SIZE = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -275,28 +278,50 @@ def clap_tokenizer(words: tuple[str, ...]) -> Tokenizer:
     return made
 
 
+WORDS = ("slow", "piano", "rain")
+CLAP_FILES = ("config.json", "tokenizer.json", "model.safetensors")
+
+
+@pytest.fixture
+def clap(tmp_path: Path, cards: dict[str, ModelCard]) -> MakeClap:
+    """Return a function that pulls a CLAP with a tokenizer and gives its card and the network."""
+
+    def make(tokenizer: Tokenizer | str, **text: object) -> tuple[ModelCard, ClapModel]:
+        torch.manual_seed(0)
+        size = {**SIZE, "vocab_size": 16, "max_position_embeddings": 90, "projection_dim": 16}
+        config = ClapConfig(audio_config=CLAP_SIZE, text_config=size | text, projection_dim=16)
+        model = save(ClapModel(config), tmp_path)
+        if not isinstance(tokenizer, str):
+            tokenizer = tokenizer.to_str()
+        (tmp_path / "source" / "tokenizer.json").write_text(tokenizer)
+        digests = {name: file_sha256(tmp_path / "source" / name) for name in CLAP_FILES}
+        card = replace(
+            cards["clap"],
+            source=f"file://{tmp_path / 'source'}",
+            files=tuple(CardFile(name, digest) for name, digest in digests.items()),
+            format="safetensors",
+            network="clap-joint",
+            outputs={"embedding": 16, "projection": 16},
+        )
+        pull(card, tmp_path / "cache")
+        return card, model
+
+    return make
+
+
 def test_claps_words_lie_in_the_space_of_its_projection(
-    build: Build, tmp_path: Path, cards: dict[str, ModelCard], capfd: pytest.CaptureFixture[str]
+    clap: MakeClap,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    text = {**SIZE, "vocab_size": 16, "max_position_embeddings": 90, "projection_dim": 16}
-    config = ClapConfig(audio_config=CLAP_SIZE, text_config=text, projection_dim=16)
-    model = save(ClapModel(config), tmp_path)
-    clap_tokenizer(("slow", "piano", "rain")).save(str(tmp_path / "source" / "tokenizer.json"))
-    files = ("config.json", "tokenizer.json", "model.safetensors")
+    card, model = clap(clap_tokenizer(WORDS))
     capfd.readouterr()
-    network = build("clap", files, format="safetensors", network="clap-joint")
+    network = build_network(card, tmp_path / "cache").eval()
     assert capfd.readouterr() == ("", "")  # tensors of the other half are not reported
     heard = run(network, noise(2, 480_000))
     torch.testing.assert_close(heard["embedding"], heard["projection"])
-    digests = {name: file_sha256(tmp_path / "source" / name) for name in files}
-    card = replace(
-        cards["clap"],
-        source=f"file://{tmp_path / 'source'}",
-        files=tuple(CardFile(name, digest) for name, digest in digests.items()),
-        format="safetensors",
-        network="clap-joint",
-    )
     assert card.reads_text
+    assert not replace(card, network="clap").reads_text  # its embedding is not the projection
     read = build_clap_text(card, tmp_path / "cache")
     with torch.inference_mode():
         want = model.get_text_features(torch.tensor([[0, 4, 5, 2]])).pooler_output[0]
@@ -306,6 +331,58 @@ def test_claps_words_lie_in_the_space_of_its_projection(
     vector = asyncio.run(Texts(tmp_path / "cache").embed("slow piano", card))
     torch.testing.assert_close(torch.tensor(vector[:16]), want / want.norm(), atol=1e-6, rtol=0)
     assert vector[16:] == [0.0] * 752
+    *_, last = check_card(card, tmp_path / "cache", torch.device("cpu"))
+    assert (last.what, last.fault) == ("it reads words", "")
+
+
+@pytest.mark.parametrize("direction", ["left", "right"])
+def test_what_a_tokenizer_fills_texts_up_with_is_not_read(
+    clap: MakeClap, tmp_path: Path, direction: str
+) -> None:
+    card, _ = clap(clap_tokenizer(WORDS))
+    plain = build_clap_text(card, tmp_path / "cache")("slow piano")
+    filling = clap_tokenizer(WORDS)
+    filling.enable_padding(direction=direction, pad_id=1, pad_token="<pad>", length=77)  # noqa: S106
+    card, _ = clap(filling)
+    torch.testing.assert_close(build_clap_text(card, tmp_path / "cache")("slow piano"), plain)
+
+
+def test_a_text_is_cut_to_the_positions_of_its_network(clap: MakeClap, tmp_path: Path) -> None:
+    card, _ = clap(clap_tokenizer(WORDS), max_position_embeddings=12)
+    read = build_clap_text(card, tmp_path / "cache")
+    torch.testing.assert_close(read("rain " * 8), read("rain " * 50))
+
+
+def test_a_text_without_tokens_is_refused(clap: MakeClap, tmp_path: Path) -> None:
+    card, _ = clap(clap_tokenizer(WORDS))
+    with pytest.raises(UnreadableTextError, match="Missing"):
+        build_clap_text(card, tmp_path / "cache")("slow jazz")
+    bare = clap_tokenizer(WORDS)
+    bare.normalizer = Replace("rain", "")
+    bare.post_processor = TemplateProcessing("$A", "$A $B", [])
+    card, _ = clap(bare)
+    with pytest.raises(UnreadableTextError, match="nothing is left"):
+        build_clap_text(card, tmp_path / "cache")("rain")
+    with pytest.raises(UnreadableTextError):
+        asyncio.run(Texts(tmp_path / "cache").embed("rain", card))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "told"),
+    [('{"a": 1}', "is not a tokenizer"), (clap_tokenizer((*WORDS, *"abcdefghij")), "more tokens")],
+)
+def test_a_tokenizer_of_another_network_is_found(
+    clap: MakeClap,
+    tmp_path: Path,
+    tokenizer: Tokenizer | str,
+    told: str,
+) -> None:
+    card, _ = clap(tokenizer)
+    with pytest.raises(CheckpointError, match=told):
+        build_clap_text(card, tmp_path / "cache")
+    *_, last = check_card(card, tmp_path / "cache", torch.device("cpu"))
+    assert last.what == "it reads words"
+    assert told in last.fault
 
 
 def ced_tensors(width: int = 128, depth: int = 2, n_tags: int = 5) -> dict[str, Tensor]:
