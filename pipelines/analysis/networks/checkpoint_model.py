@@ -144,7 +144,7 @@ class CheckpointModel:
                 self._check({name: rows[:1] for name, rows in self.forward(windows).items()})
                 if self._cuda_graphs and self.batch_sizes:
                     self._recorded[size] = RecordedForward(self.network, windows)
-        if self._compiled is not None and self.batch_sizes and not was_kept:
+        if self._compiled is not None and self.batch_sizes:
             self._compiled.keep()
         took_s = time.perf_counter() - begun_s
         logger.info("%s is warm after %.1f s, compiled before: %s", self.model_id, took_s, was_kept)

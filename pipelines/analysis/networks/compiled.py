@@ -5,6 +5,7 @@ A file holds code: anyone who can write to the model folder can run code in the 
 
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ class CompiledFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._restored: set[str] = set()
 
     @classmethod
     def of(cls, card: ModelCard, model_dir: Path, device: torch.device) -> "CompiledFile":
@@ -43,12 +45,20 @@ class CompiledFile:
             kept = self.path.read_bytes()
         except OSError:
             return False
-        return torch.compiler.load_cache_artifacts(kept) is not None
+        info = torch.compiler.load_cache_artifacts(kept)
+        if info is None:
+            return False
+        self._restored = _keys(info.artifacts)
+        return True
 
     def keep(self) -> None:
-        """Save what torch has compiled so far; an unwritable folder only logs a warning."""
+        """Save what torch has compiled so far, unless all of it was restored.
+
+        It was not if batch sizes, precision or the network's code have changed since. An unwritable
+        folder only logs a warning.
+        """
         made = torch.compiler.save_cache_artifacts()
-        if made is None:
+        if made is None or _keys(made[1].artifacts) <= self._restored:
             return
         scratch = self.path.with_suffix(f".{os.getpid()}")
         try:
@@ -56,3 +66,7 @@ class CompiledFile:
             scratch.replace(self.path)
         except OSError as error:
             logger.warning("every replica compiles for itself: %s", error)
+
+
+def _keys(artifacts: Mapping[str, Sequence[str]]) -> set[str]:
+    return {key for keys in artifacts.values() for key in keys}
