@@ -250,7 +250,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     # From the CPU, and from the driver and libraries for memory outside PyTorch's allocator.
     signs = (
         *("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory"),
-        *("Triton Error [CUDA]: out of memory", "_ALLOC_FAILED"),
+        *("CUDA driver error: out of memory", "Triton Error [CUDA]: out of memory"),
+        # cuDNN's, when each algorithm lacked memory for its workspace.
+        *("_ALLOC_FAILED", "unable to find an engine to execute this computation"),
     )
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 

@@ -317,6 +317,8 @@ def test_a_bad_track_fails_alone() -> None:
         torch.OutOfMemoryError("CUDA out of memory"),
         torch.AcceleratorError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA driver error: out of memory"),
+        RuntimeError("GET was unable to find an engine to execute this computation"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
         MemoryError("Unable to allocate 2 GiB"),
     ],
