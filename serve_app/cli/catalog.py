@@ -30,7 +30,7 @@ from serve_app.providers.catalog.rows import AudioPolicy
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.dumps import features, musicbrainz
 from serve_app.providers.dumps.files import DumpFormatError, DumpReport
-from serve_app.providers.dumps.pull import Dump, Pulling
+from serve_app.providers.dumps.pull import Dump, FetchError, Pulling
 from serve_app.providers.web.url_guard import UrlGuard
 
 EXAMPLES_SHOWN = 10
@@ -127,7 +127,7 @@ def pull(
     room = LocalFiles(Settings().data_dir.absolute()).pulled_dir
     pulling = Pulling(room / dump)
     with told(CatalogBusyError), resumable(), locked(room, "pull"):
-        with told(ValueError, httpx.HTTPError, httpx.InvalidURL), shown_steps() as show:
+        with told(ValueError, FetchError, httpx.InvalidURL), shown_steps() as show:
             report = pulling.run(dump, sources, show)
         show_dump(report, room / dump)
         import_command([part for one in Dump for part in Pulling(room / one).parts()])

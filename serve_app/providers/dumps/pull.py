@@ -39,6 +39,10 @@ class Dump(StrEnum):
     ACOUSTICBRAINZ = "acousticbrainz"
 
 
+class FetchError(Exception):
+    """An address does not answer, or answers with an error; the message names it."""
+
+
 class Pulling:
     """One dump in its own folder, in which one process at a time works."""
 
@@ -66,7 +70,7 @@ class Pulling:
             ValueError: The sources are not those of the dump.
             DumpFormatError: A file is not the dump, or is damaged; what was converted stays, what
                 was fetched is removed, so that it is fetched again.
-            httpx.HTTPError: An address does not answer; what was fetched stays.
+            FetchError: An address does not answer; what was fetched stays.
         """
         wanted = 1 if dump is Dump.MUSICBRAINZ else 2
         if len(sources) != wanted:
@@ -83,14 +87,21 @@ class Pulling:
         shutil.rmtree(self._fetched_dir, ignore_errors=True)
 
     def _at_hand(self, source: str, tell: Progress) -> Path:
-        if not source.startswith(("http://", "https://")):
+        if not source.lower().startswith(("http://", "https://")):
             path = Path(source)
             if not path.is_file():
-                raise ValueError(f"{source}: no such file")
+                raise ValueError(f"{source}: no such file, and no address with http:// or https://")
             return path
         if not name_in(source):
             raise ValueError(f"{source} names no file; give the whole address of the archive")
-        return fetch(source, self._fetched_dir, tell)
+        try:
+            return fetch(source, self._fetched_dir, tell)
+        except httpx.HTTPStatusError as error:
+            answer = error.response
+            said = f"{answer.status_code} {answer.reason_phrase}"
+            raise FetchError(f"{source} answers {said}") from error
+        except httpx.HTTPError as error:
+            raise FetchError(f"{source}: {error}") from error
 
     def _convert(self, dump: Dump, files: Sequence[Path], tell: Progress) -> DumpReport:
         files = sorted(files, key=lambda file: "tonal" in file.name)

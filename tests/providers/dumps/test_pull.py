@@ -360,6 +360,8 @@ def test_a_conversion_of_features_goes_on(
         ("http://127.0.0.1:9/", "names no file; give the whole address of the archive"),
         ("http://127.0.0.1:port/recording.tar.xz", "Invalid port"),
         ("http://[a/recording.tar.xz", "Invalid IPv6 URL"),
+        ("HTTP://127.0.0.1:9/r.tar.xz", "HTTP://127.0.0.1:9/r.tar.xz: [Errno 111] Connection ref"),
+        ("ftp://127.0.0.1/r.tar.xz", "no such file, and no address with http:// or https://"),
     ],
 )
 def test_an_address_that_is_none_is_a_line(
@@ -370,3 +372,11 @@ def test_an_address_that_is_none_is_a_line(
     assert done.exit_code == 1
     assert done.stderr.startswith("afa: ")
     assert told in done.stderr
+
+
+def test_an_error_is_told_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFA_DATA_DIR", str(tmp_path))
+    with serving(Starlette()) as url:
+        address = f"{url}/recording.tar.xz"
+        done = CliRunner().invoke(app, ["catalog", "pull", "musicbrainz", "--from", address])
+    assert (done.exit_code, done.stderr) == (1, f"afa: {address} answers 404 Not Found\n")
