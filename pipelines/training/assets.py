@@ -29,8 +29,7 @@ def fetch_packages(packages: Sequence[str], folder: Path) -> Path:
     root = folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     for package in packages:
-        mark = folder / f"{package}{_READY}"
-        if mark.exists():
+        if is_fetched(package, folder):
             continue
         try:
             _run(["apt-get", "download", package], folder)
@@ -45,8 +44,13 @@ def fetch_packages(packages: Sequence[str], folder: Path) -> Path:
             raise PackageError(f"the package {package} cannot be fetched: {said}") from error
         for archive in archives:
             archive.unlink()
-        mark.touch()
+        (folder / f"{package}{_READY}").touch()
     return root
+
+
+def is_fetched(package: str, folder: Path) -> bool:
+    """Return whether `fetch_packages` has unpacked all of a package into this folder."""
+    return (folder / f"{package}{_READY}").exists()
 
 
 def load_library(name: str, package: str) -> ctypes.CDLL:

@@ -151,6 +151,11 @@ def test_hearing_what_was_not_fetched_is_told(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "run `afa train embedding fetch` first" in result.output
     assert not list(tmp_path.iterdir())
+    for package in load_table("train_embedding")["packages"]:  # as when fetching was killed
+        (tmp_path / "packages" / package / "root").mkdir(parents=True)
+    result = CliRunner().invoke(app, ["train", "embedding", "hear", "--work", str(tmp_path)])
+    assert result.exit_code == 1
+    assert not (tmp_path / "evidence").exists()
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])

@@ -79,10 +79,11 @@ def _hear(plan: "EmbeddingPlan", card: ModelCard, work: Path, threads: int) -> N
 
     from models.checkpoints.cache import CheckpointError, pull
     from pipelines.analysis.embedding import EmbeddingStep, load_trunks
+    from pipelines.training.assets import is_fetched
     from pipelines.training.embedding.hear import Track, hear_package, tracks_of
 
     for package in plan.packages:
-        if not (work / "packages" / package).is_dir():
+        if not is_fetched(package, work / "packages" / package):
             fail(f"{package} is not in {work / 'packages'}; run `afa train embedding fetch` first")
     torch.set_num_threads(threads)
     model_dir = Settings().resolved_model_dir()
