@@ -166,16 +166,19 @@ def parse_plan(content: Any) -> Plan:
 
 
 def check_shares(plan: RenderPlan) -> None:
-    """Check that music can be drawn by a plan's shares.
+    """Check that music can be drawn by a plan's shares, and with sounds that are held out.
 
     Raises:
-        PlanError: They name no kind or an unknown one, or are negative or all 0.
+        PlanError: Shares name no kind or an unknown one, or are negative or all 0; or there are no
+            sounds for the clips held out.
     """
     shares = plan.shares or {}
     if not shares or min(shares.values()) < 0 or not any(shares.values()):
         raise PlanError("render.shares must name kinds with shares above 0, none of them negative")
     if unknown := set(shares) - set(KINDS):
         raise PlanError(f"render.shares: {sorted(unknown)} are none of {', '.join(KINDS)}")
+    if plan.held_out_clips and not (plan.held_out_fonts and plan.held_out_kits):
+        raise PlanError("render.held_out_clips needs render.held_out_fonts and held_out_kits")
 
 
 def parsed(kind: type[_Part], content: Any) -> _Part:

@@ -196,6 +196,7 @@ def test_weights_of_a_training_that_diverged_are_not_written(tmp_path: Path) -> 
     [
         ({"shares": {}}, "render.shares must name kinds"),
         ({"shares": {"band": 0}}, "render.shares must name kinds"),
+        ({"held_out_clips": 1, "held_out_fonts": []}, "needs render.held_out_fonts and"),
         ({"shares": {"band": 1, "jazz": 1}}, r"\['jazz'\] are none of band, classical"),
         ({"hours": -1}, "hours must be above 0"),
         ({"validation_every": 1}, "validation_every must be 2 or more"),
