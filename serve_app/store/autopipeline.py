@@ -27,7 +27,7 @@ class Autopipeline:
 
         Raises:
             RedisError: This command failed, or the whole round trip did.
-            OSError: The connection broke.
+            OSError, RuntimeError: The connection broke.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
@@ -51,7 +51,7 @@ class Autopipeline:
                     answer.set_exception(found)
                 else:
                     answer.set_result(found)
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, RuntimeError) as error:
             for _, answer in waiting:
                 if not answer.done():
                     answer.set_exception(error)

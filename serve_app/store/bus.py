@@ -11,7 +11,7 @@ from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
 
 from serve_app.domain.errors import ServiceUnavailableError
-from serve_app.store.client import UNAVAILABLE, Store
+from serve_app.store.client import Store, is_unavailable
 
 POLL_S = 5.0
 RECONNECT_S = 0.25
@@ -59,7 +59,9 @@ class Bus:
         while not is_cancelled():
             try:
                 await self._listen_once()
-            except UNAVAILABLE:
+            except Exception as error:
+                if not is_unavailable(error):
+                    raise
                 await asyncio.sleep(RECONNECT_S)
             finally:
                 self._is_ready.clear()

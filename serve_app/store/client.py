@@ -81,6 +81,8 @@ UNAVAILABLE_REPLY = re.compile(
     r"(?:^|: -)(?:NOREPLICAS|MISCONF|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|LOADING|READONLY|OOM) "
 )
 IN_PIPELINE = "of pipeline caused error: "
+UVLOOP_CLOSED = "the handler is closed"
+"""Uvloop's RuntimeError for a write to a connection that the server has just reset."""
 
 T = TypeVar("T")
 Keys = Sequence[str]
@@ -96,6 +98,15 @@ def says_unavailable(message: str) -> bool:
     """
     reply = message.rpartition(IN_PIPELINE)[2].lstrip("('\"")
     return UNAVAILABLE_REPLY.search(reply) is not None
+
+
+def is_unavailable(error: Exception) -> bool:
+    """Return whether an error means that a server is away, or cannot do its work at the moment."""
+    if isinstance(error, ResponseError) and not isinstance(error, UNAVAILABLE):
+        return says_unavailable(str(error))
+    return isinstance(error, UNAVAILABLE) or (
+        isinstance(error, RuntimeError) and UVLOOP_CLOSED in str(error)
+    )
 
 
 def says_something(answer: Any) -> bool:
@@ -205,20 +216,15 @@ class Store:
         try:
             async with InTime(limit_s):
                 answer = await call
-        except UNAVAILABLE as error:
+        except Exception as error:
+            if not is_unavailable(error):
+                raise
             if silence is not None and isinstance(error, TimeoutError | RedisTimeoutError):
                 silence.was_met(limit_s)
             await self._leave_replica(error)
             raise ServiceUnavailableError(
                 "part of the service is unavailable; try again"
             ) from error
-        except ResponseError as error:
-            if says_unavailable(str(error)):
-                await self._leave_replica(error)
-                raise ServiceUnavailableError(
-                    "part of the service is unavailable; try again"
-                ) from error
-            raise
         if silence is not None:
             silence.was_broken()
         return answer

@@ -4,7 +4,10 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
+import struct
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import uvloop
 from redis.exceptions import ResponseError
 
 from serve_app.domain.errors import ServiceUnavailableError
@@ -258,3 +262,44 @@ def test_each_thread_knows_how_long_it_waited_for_a_processor() -> None:
     with ThreadPoolExecutor(1) as other:
         assert any(agrees() for _ in range(10))
         assert any(other.submit(agrees).result() for _ in range(10))
+
+
+@pytest.fixture
+def resetting() -> Iterator[str]:
+    """The address of a proxy without a server behind it: it resets every connection."""
+
+    def reset_all() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=reset_all)
+        thread.start()
+        yield f"redis://:secret@127.0.0.1:{listener.getsockname()[1]}/0"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("autopipelines", [False, True])
+def test_a_connection_that_is_reset_at_once_is_an_outage_in_serves_event_loop_too(
+    resetting: str, autopipelines: bool
+) -> None:
+    async def ask_while_busy() -> None:
+        store = connect(resetting, timeout_s=5, autopipelines=autopipelines)
+        busy = asyncio.create_task(be_busy())
+        for _ in range(10):
+            await refusal_s(store.command("PING"))
+        busy.cancel()
+        await store.close()
+
+    async def be_busy() -> None:
+        while True:
+            time.sleep(0.003)  # noqa: ASYNC251  so that the reset comes before the first write
+            await asyncio.sleep(0)
+
+    uvloop.run(ask_while_busy())
