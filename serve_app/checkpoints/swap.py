@@ -45,11 +45,14 @@ class Swapped:
             from the next start.
         before: The ids that answered before, joined by ``+``; "" if none ran.
         after: The ids that answer now.
+        silent: Replicas that reported at first and no longer do. Those that live answer with
+            ``before`` until they follow the choice.
     """
 
     replicas: int
     before: str = ""
     after: str = ""
+    silent: tuple[str, ...] = ()
 
 
 Show = Callable[[Sequence[ReplicaProgress]], None]
@@ -83,21 +86,27 @@ async def swap(
         named = f" ({other.role} to {other.model_id or 'the default'})" if other else ""
         raise SwapError(f"another swap is under way{named}; try again when it has ended")
     try:
-        before = await choices.reports()
+        before = affected(await choices.reports(), role)
         after = await _prepare(choices, proposal, show, prepare_limit_s)
         await choices.choose(role, model_id)
         # Names in cache keys change when the proposal ends, and so after every answer has.
-        n = await _switched(choices, proposal, after, show, switch_limit_s) if after else 0
+        done = await _switched(choices, proposal, after, show, switch_limit_s) if after else []
     finally:
         await choices.withdraw(proposal)
     if not after:
         return Swapped(0)
-    return Swapped(n, _ids([report.serving[role] for report in affected(before, role)]), after)
+    silent = {_name(report) for report in before} - {_name(report) for report in done}
+    old_ids = _ids([report.serving[role] for report in before])
+    return Swapped(len(done), old_ids, after, tuple(sorted(silent)))
 
 
 def affected(reports: Sequence[ReplicaReport], role: str) -> list[ReplicaReport]:
     """Return the replicas that run a checkpoint of the role."""
     return [report for report in reports if role in report.serving]
+
+
+def _name(report: ReplicaReport) -> str:
+    return f"{report.deployment} {report.replica}"
 
 
 def _ids(of_replicas: Sequence[str]) -> str:
@@ -125,8 +134,7 @@ async def _prepare(
         for report in loading:
             if report.error and report.knows == proposal.token:
                 raise SwapError(
-                    f"{report.deployment} {report.replica} cannot: {report.error.rstrip('.')}. "
-                    "Nothing was changed."
+                    f"{_name(report)} cannot: {report.error.rstrip('.')}. Nothing was changed."
                 )
         if not loading and loop.time() - begun_s >= NOTICE_S:
             return _agreed({report.ready_ids for report in replicas})
@@ -147,8 +155,8 @@ def _agreed(ids: set[str]) -> str:
 
 async def _switched(
     choices: ModelChoicesPort, proposal: Proposal, ids: str, show: Show, limit_s: float
-) -> int:
-    """Wait until all answer with ``ids``; return how many they are."""
+) -> list[ReplicaReport]:
+    """Wait until all answer with ``ids``; return their reports."""
     role = proposal.role
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + limit_s
@@ -158,7 +166,7 @@ async def _switched(
         late = [report for report in replicas if report.serving[role] != ids]
         show([ReplicaProgress(r, "ready" if r in late else "switched") for r in replicas])
         if not late:
-            return len(replicas)
+            return replicas
         if loop.time() > give_up_s:
             names = ", ".join(report.replica for report in late)
             raise SwapError(

@@ -174,6 +174,12 @@ def swap_command(
             f"afresh under the new id. Back with `afa models swap {role} {back}`",
             highlight=False,
         )
+    for name in done.silent:
+        console.print(
+            f"{name} fell silent: it has ended, or it answers with {done.before} until it reads "
+            "the ledger again and has loaded the new one",
+            highlight=False,
+        )
 
 
 class SwapProgress:
