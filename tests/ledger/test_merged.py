@@ -1,6 +1,7 @@
 """Failovers at random, and calls made before they are noticed: no credit is lost or made."""
 
 import random
+from functools import partial
 
 import pytest
 
@@ -8,10 +9,12 @@ from serve_app.domain.credits import AccountPayer, HoldClosedError, HoldMismatch
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.ledger.archive.export import Exporter
 from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.restore import verify
+from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.packed import unpack_account, unpack_whole_hold
 from tests.ledger.export_cases import archive, copy_of, fail_over
 from tests.ledger.restore_cases import comes_back, sums_are_balances
-from tests.store.setting import Setting
+from tests.store.setting import Setting, some_work
 
 pytestmark = pytest.mark.redis
 
@@ -82,6 +85,60 @@ async def test_credits_are_what_holds_and_payments_say(setting: Setting, seed: i
                 await _is_exact(s, name)
         assert await Reconciler(s.store, kept).reconcile() == []
         await comes_back(s, kept)
+        await sums_are_balances(s, kept)
+
+
+class Employers(Customers):
+    """Accounts that have jobs too; their records are not in the archive."""
+
+    async def _once(self) -> None:
+        if self.random.random() < 0.6:
+            return await super()._once()
+        self.number += 1
+        jobs, name = self.s.jobs, self.random.choice(NAMES)
+        if self.random.random() < 0.5:
+            job = NewJob(f"j{self.number}", name, "basic", "analysis", some_work(), 10)
+            await jobs.submit(job)
+        elif (claim := await jobs.claim("w")) is not None:
+            end = partial(jobs.finish, result=b"{}")
+            if self.random.random() < 0.3:
+                end = partial(jobs.fail, code="unprocessable_audio", message="no audio")
+            await end(claim)
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+async def test_a_backup_from_before_a_failover_comes_back_with_the_archive(
+    setting: Setting, seed: int
+) -> None:
+    s, customers, draw = setting, Employers(setting, seed), random.Random(seed)
+    with archive() as kept:
+        exporter = Exporter(s.store, kept)
+        await customers.use(8)
+        await exporter.export()
+        backup = await copy_of(s)
+        await customers.use(8)
+        await exporter.export()
+        replica = await copy_of(s)
+        await customers.use(10)
+        await exporter.export()
+        await fail_over(s, replica)
+        await customers.use(draw.choice([0, 6]))
+        done = await Reconciler(s.store, kept).reconcile()
+        await s.audit()
+        await customers.use(draw.choice([0, 6]))
+        await Exporter(s.store, kept).export()
+        await fail_over(s, backup)
+        await customers.use(draw.choice([0, 0, 3]))
+        done += await Reconciler(s.store, kept).reconcile()
+        await s.audit()
+        refused = {one.account for one in done if one.outcome == "refused"}
+        for name in NAMES:
+            await _is_plausible(s, name)
+            if name not in refused:
+                await _is_exact(s, name)
+        assert await Reconciler(s.store, kept).reconcile() == []
+        await Exporter(s.store, kept).export()
+        assert (await verify(kept)).problems == []
         await sums_are_balances(s, kept)
 
 

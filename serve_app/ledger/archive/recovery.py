@@ -4,11 +4,12 @@ Invariant: what the new primary has done stands; what was lost is added to it on
 month, and whatever contradicts that is reported instead.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from serve_app.domain.credits import JournalEntry
 from serve_app.ledger.jobs.types import JOB_HOLD_PREFIX
-from serve_app.ledger.journal import Call
+from serve_app.ledger.journal import LOST, Call
 from serve_app.ledger.packed import (
     NO_ACCOUNT,
     AccountState,
@@ -73,25 +74,21 @@ def plan(lost: Lost) -> Plan:
         raise ValueError(f"it lost entries of {last.period} and has gone on in {now.period}")
     made = Plan(last if is_exact else now, is_exact)
     grant = packs = debt = held = 0
-    for call, entry in lost.entries():
-        is_gone = entry.entry_id in lost.jobs_gone
-        if is_exact:
-            if not is_gone:
-                _keep(made, lost, call, entry)
-                continue
-            sign = -1
-        elif is_gone or _is_known(made, lost, entry):
-            continue
-        else:
+    entries = lost.entries()
+    undone, free = _taken_back(entries), _free_already(lost)
+    for place, (call, entry) in enumerate(entries):
+        sign = _sign(made, lost, entry, free, is_undone=place in undone)
+        if entry.entry_id not in lost.jobs_gone and (is_exact or sign):
             _keep(made, lost, call, entry)
-            sign = 1
+        if not sign:
+            continue
         period = unpack_account(call.accounts[lost.account]).period
         is_of_now = period == made.wanted.period
         if entry.kind in MADE_AGAIN and is_of_now:
             continue
         grant += sign * entry.grant if is_of_now else 0
         packs, debt = packs + sign * entry.packs, debt + sign * entry.debt
-        held += sign * _held_by(lost, call, entry)
+        held += 0 if place in undone else sign * _held_by(lost, call, entry)
     for hold_id in lost.jobs_gone:
         _void(made, lost, hold_id)
     made.wanted = _settled(made.wanted, grant, packs, debt)
@@ -101,6 +98,55 @@ def plan(lost: Lost) -> Plan:
     topups = [c.topups[lost.account] for c in lost.calls if lost.account in c.topups]
     made.topup = topups[-1] if topups else None
     return made
+
+
+def _sign(made: Plan, lost: Lost, entry: JournalEntry, free: set[str], *, is_undone: bool) -> int:
+    """Return 1 for an entry that is added to the account, -1 for one that is taken from it."""
+    if entry.entry_id not in lost.jobs_gone:
+        return 0 if made.is_exact or _is_known(made, lost, entry) else 1
+    if made.is_exact:
+        return 0 if is_undone or entry.entry_id in free else -1
+    return 1 if is_undone else 0  # as the entry that takes it back is added too
+
+
+def _taken_back(entries: Sequence[tuple[Call, JournalEntry]]) -> set[int]:
+    """Return the places of entries that an earlier recovery took back and did not bring back."""
+    found: set[int] = set()
+    branch: list[int] = []
+    cut_off: dict[str, list[int]] = {}
+    for place, (call, entry) in enumerate(entries):
+        if entry.kind == LOST:
+            first = int(entry.entry_id.partition("-")[0])
+            ended = cut_off.pop(entry.entry_id, None) or _cut(branch, entries, first)
+            of_hold = {at: join_member(entry.account, entries[at][1].entry_id) for at in ended}
+            begun = {of_hold[at] for at in ended if entries[at][1].kind == "reserve"}
+            back = {m for m, packed in call.holds.items() if m not in begun or not _is_free(packed)}
+            found.update(at for at, member in of_hold.items() if member not in back)
+            continue
+        last = entries[branch[-1]][1].number if branch else 0
+        if entry.number <= last:
+            cut_off[f"{entry.number}-{last}"] = _cut(branch, entries, entry.number)
+        branch.append(place)
+    return found
+
+
+def _cut(branch: list[int], entries: Sequence[tuple[Call, JournalEntry]], first: int) -> list[int]:
+    """Remove from a branch what follows from number ``first`` on, and return it."""
+    ended = []
+    while branch and entries[branch[-1]][1].number >= first:
+        ended.append(branch.pop())
+    return ended
+
+
+def _free_already(lost: Lost) -> set[str]:
+    """Return the holds of lost jobs that cost nothing in the end."""
+    last = {member: packed for call in lost.calls for member, packed in call.holds.items()}
+    return {hold_id for hold_id in lost.jobs_gone if _is_free(last[_member(lost, hold_id)])}
+
+
+def _is_free(packed: bytes) -> bool:
+    hold = unpack_whole_hold(packed)
+    return hold.state != "held" and not hold.final
 
 
 def untouched(lost: Lost) -> Plan:
