@@ -437,7 +437,8 @@ def connect(
     """Prepare the connection to one Redis role; nothing is sent yet.
 
     Args:
-        url: ``redis://``, ``rediss://``, ``unix://`` or ``redis+cluster://host:port``.
+        url: ``redis://``, ``rediss://``, ``unix://`` or ``redis+cluster://host:port``, which
+            has no options.
         timeout_s: Longest wait for one call. Callers that hold a request use the default; workers
             may wait longer.
         shards: Number of account shards; fixed for the life of the data.
@@ -454,6 +455,8 @@ def connect(
     with reading_address():
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT
+        if parts.scheme == CLUSTER_SCHEME and parts.query:
+            raise ValueError("a cluster's address has no options")
     redis: Redis | RedisCluster
     if parts.scheme == CLUSTER_SCHEME:
         redis = RedisCluster(

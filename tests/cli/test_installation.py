@@ -68,6 +68,7 @@ def test_a_folder_below_a_file_has_no_service(tmp_path: Path) -> None:
     [
         ("keys list", "redis://:se/cret@host"),
         ("keys list", "redis+cluster://:se/cret@host"),
+        ("keys list", "redis+cluster://:secret@host?ssl=true"),
         ("models list", "redis://:secret@host/0?bad=1"),
         ("backup kept", "redis://:secret@host/0?bad=1"),
     ],
