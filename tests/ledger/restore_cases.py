@@ -736,6 +736,24 @@ async def what_was_refused_is_told_to_the_archive(s: Setting) -> None:
         await comes_back(s, kept)
 
 
+async def a_ledger_that_came_back_empty_is_not_reconciled(s: Setting) -> None:
+    with archive() as kept:
+        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", some_work(), 10))
+        claim = await s.jobs.claim("w1")
+        assert claim is not None
+        assert await s.jobs.finish(claim, b"{}")
+        await Exporter(s.store, kept).export()
+        await fail_over(s, {})
+        assert (await s.ledger.balance(ACCOUNT, "basic")).remaining == 60
+        with pytest.raises(LostEntriesError):
+            await Exporter(s.store, kept).export()
+        with pytest.raises(ReconcileRefusedError, match="came back empty"):
+            await Reconciler(s.store, kept).reconcile()
+        await fail_over(s, {})
+        await restore(s.store, kept)
+        assert (await s.ledger.balance(ACCOUNT)).remaining == 50
+
+
 async def more_lost_charges_than_lua_hands_over_come_back(s: Setting) -> None:
     with archive() as kept:
         exporter, hit = Exporter(s.store, kept), partial(s.ledger.count_hit, ACCOUNT, "basic")
@@ -763,6 +781,7 @@ async def more_lost_charges_than_lua_hands_over_come_back(s: Setting) -> None:
 
 
 RESTORE_CASES = (
+    a_ledger_that_came_back_empty_is_not_reconciled,
     a_restore_that_was_interrupted_is_refused,
     a_missing_end_or_shard_of_an_archive_is_noticed,
     an_exporter_that_looked_before_a_reconcile_tells_of_no_loss_after_it,

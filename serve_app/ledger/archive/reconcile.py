@@ -82,12 +82,15 @@ class Reconciler:
         seen = await states(self._store, tags)
         if known and not any(n_calls or any(marks) for n_calls, marks in seen):
             raise ReconcileRefusedError("this ledger is empty: run `afa ledger restore`")
+        has_exported = any(any(marks) for _, marks in seen)
         done: list[Reconciled] = []
         for tag, (_, marks) in zip(tags, seen, strict=True):
             listed = known.get(tag[1:-1], [])
             calls = await lost_calls(self._store, self._archive, tag, listed, marks)
             if calls:
                 await self._refuse_half_restored(tag, marks)
+                if not has_exported and calls[0].call_id == listed[0].first:
+                    _refuse_emptied(calls[0])
                 done += await self._shard(tag, listed, calls, is_trial)
             if calls and not is_trial:
                 base = self._store.keys.shard(tag, "jb")
@@ -239,6 +242,15 @@ class Reconciler:
             *wanted.payments.values(),
         ]
         return bytes(await self._store.run("recover", names, args))
+
+
+def _refuse_emptied(first: Call) -> None:
+    """Bringing everything back from here would void every job, as their records are gone."""
+    if not first.is_opening:
+        raise ReconcileRefusedError(
+            "this ledger came back empty: stop the service, empty this Redis, and run "
+            "`afa restore` with a backup, or `afa ledger restore` if there is none"
+        )
 
 
 def _refuse_unless_whole(problems: list[str]) -> None:
