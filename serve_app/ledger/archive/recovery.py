@@ -76,6 +76,7 @@ def plan(lost: Lost) -> Plan:
     grant = packs = debt = held = 0
     entries = lost.entries()
     undone, free = _taken_back(entries), _free_already(lost)
+    made_last = {(e.kind, e.entry_id): at for at, (_, e) in enumerate(entries)}
     for place, (call, entry) in enumerate(entries):
         sign = _sign(made, lost, entry, free, is_undone=place in undone)
         if entry.entry_id not in lost.jobs_gone and (is_exact or sign):
@@ -84,8 +85,9 @@ def plan(lost: Lost) -> Plan:
             continue
         period = unpack_account(call.accounts[lost.account]).period
         is_of_now = period == made.wanted.period
-        if entry.kind in MADE_AGAIN and is_of_now:
-            continue
+        is_last = made_last[entry.kind, entry.entry_id] == place
+        if entry.kind in MADE_AGAIN and is_of_now and is_last:
+            continue  # an earlier one was taken back by an entry that is counted too
         grant += sign * entry.grant if is_of_now else 0
         packs, debt = packs + sign * entry.packs, debt + sign * entry.debt
         held += 0 if place in undone else sign * _held_by(lost, call, entry)
