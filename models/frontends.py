@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 KALDI_LOG_FLOOR = 1.1920928955078125e-07
 """Smallest mel energy before the logarithm: float32 epsilon, as in Kaldi."""
+_PREEMPHASIS = 0.97  # Kaldi's default.
 
 
 _BANDS_TOGETHER = 20
@@ -179,12 +180,11 @@ class KaldiFbank(nn.Module):
     window: Tensor
     bands: Tensor
 
-    def __init__(self, sample_rate: int, n_mels: int, preemphasis: float = 0.97) -> None:
+    def __init__(self, sample_rate: int, n_mels: int) -> None:
         super().__init__()
         self.frame_length = sample_rate * 25 // 1000
         self.hop_length = sample_rate // 100
         self.n_fft = 1 << (self.frame_length - 1).bit_length()
-        self.preemphasis = preemphasis
         window = torch.hann_window(self.frame_length, periodic=False)
         self.register_buffer("window", window, persistent=False)
         bands = torch.from_numpy(kaldi_bands(sample_rate, self.n_fft, n_mels))
@@ -203,7 +203,7 @@ class KaldiFbank(nn.Module):
         frames = windows.unfold(-1, self.frame_length, self.hop_length)
         frames = frames - frames.mean(dim=-1, keepdim=True)
         previous = torch.cat([frames[..., :1], frames[..., :-1]], dim=-1)
-        frames = (frames - self.preemphasis * previous) * self.window
+        frames = (frames - _PREEMPHASIS * previous) * self.window
         spectrum = torch.fft.rfft(frames, n=self.n_fft)
         power = spectrum.real.square() + spectrum.imag.square()
         log_mel: Tensor = (power @ self.bands.T).clamp_min(KALDI_LOG_FLOOR).log()

@@ -18,6 +18,10 @@ FLOOR_DB = -100.0
 
 _N_BANDS = 40
 _F_MIN_HZ, _F_MAX_HZ = 40.0, 10_000.0
+_SHORTEST, _LONGEST = 4, 150
+"""Frames from one boundary to the next: 80 ms to 3 s; what is longer is divided evenly."""
+_STEP_DB = 1.5
+"""How far a peak of the onset strength stands above the mean of half a second around it."""
 _REACH = 4
 """The surroundings of a boundary are this many times the shortest section on either side."""
 _CHANCE = 1.75
@@ -80,16 +84,11 @@ class SoundFrames(nn.Module):
         return torch.cat([onset, level, (bands - FLOOR_DB) @ self.cosines], dim=-1)
 
 
-def find_boundaries(
-    onset: NDArray[np.float32], shortest: int = 4, longest: int = 150, threshold_db: float = 1.5
-) -> NDArray[np.int64]:
+def find_boundaries(onset: NDArray[np.float32]) -> NDArray[np.int64]:
     """Cut a track into sounds at the peaks of its onset strength.
 
     Args:
         onset: float ``[N]``, dB, 50 frames per second.
-        shortest: Minimum frames between two boundaries (80 ms).
-        longest: Maximum frames in a segment (3 s); longer ones are divided evenly.
-        threshold_db: How far a peak must stand above the mean of half a second around it.
 
     Returns:
         Frames ``[S + 1]``, ascending from 0 to N.
@@ -102,14 +101,14 @@ def find_boundaries(
         np.pad(onset, radius, mode="edge"), 2 * radius + 1
     )
     near = np.lib.stride_tricks.sliding_window_view(
-        np.pad(onset, shortest, mode="constant"), 2 * shortest + 1
+        np.pad(onset, _SHORTEST, mode="constant"), 2 * _SHORTEST + 1
     )
-    is_peak = (onset >= near.max(axis=1)) & (onset > around.mean(axis=1) + threshold_db)
+    is_peak = (onset >= near.max(axis=1)) & (onset > around.mean(axis=1) + _STEP_DB)
     peaks = np.flatnonzero(is_peak)
-    peaks = peaks[(peaks >= shortest) & (peaks <= n - shortest)]
-    peaks = peaks[np.diff(peaks, prepend=-shortest) >= shortest]
+    peaks = peaks[(peaks >= _SHORTEST) & (peaks <= n - _SHORTEST)]
+    peaks = peaks[np.diff(peaks, prepend=-_SHORTEST) >= _SHORTEST]
     edges = np.concatenate([[0], peaks, [n]])
-    parts = np.maximum(1, -(-np.diff(edges) // longest))
+    parts = np.maximum(1, -(-np.diff(edges) // _LONGEST))
     starts = np.repeat(edges[:-1], parts)
     step = np.repeat(np.diff(edges) / parts, parts)
     number = np.arange(len(starts)) - np.repeat(np.cumsum(parts) - parts, parts)

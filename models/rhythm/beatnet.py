@@ -22,6 +22,7 @@ _WIN_LENGTH = 1411
 _N_BINS = _WIN_LENGTH // 2
 _BANDS_PER_OCTAVE = 24
 _F_MIN_HZ, _F_MAX_HZ, _F_REF_HZ = 30.0, 17_000.0, 440.0
+_N_FEATURES = 272
 _CHANNELS = 150
 _KERNEL = 10
 _BLOCK_FRAMES = 1024
@@ -94,10 +95,10 @@ class BeatNet(nn.Module):
         downbeat and meter tracking", ISMIR 2021. Weights CC-BY-4.0.
     """
 
-    def __init__(self, n_features: int = 272) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv1d(1, 2, _KERNEL)
-        self.linear0 = nn.Linear(2 * ((n_features - _KERNEL + 1) // 2), _CHANNELS)
+        self.linear0 = nn.Linear(2 * ((_N_FEATURES - _KERNEL + 1) // 2), _CHANNELS)
         self.lstm = nn.LSTM(_CHANNELS, _CHANNELS, num_layers=2, batch_first=True)
         self.linear = nn.Linear(_CHANNELS, 3)
 

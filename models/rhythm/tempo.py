@@ -10,9 +10,12 @@ SLOWEST, FASTEST = 40, 250
 """BPM that a metrical level may have."""
 RANGE_FORM = r"(?:[4-9]\d|1\d\d|2[0-4]\d|250)-(?:[4-9]\d|1\d\d|2[0-4]\d|250)"
 _WINDOW_BEATS = 12
+"""Beats in one regression; fewer at the ends and in short tracks."""
 _SAME_TEMPO = 0.04
 """Half-width of the range that counts as one tempo (MIREX tolerance)."""
 _PREFERRED_BPM = 120.0
+_MIN_BPM, _MAX_BPM = 55.0, 215.0
+"""Tempi among which the activation's periodicity is sought."""
 _STEADY = 0.01
 _LEVEL_SPREAD = 0.6
 _BEATS_A_CHORD, _HARMONIC_SPREAD = 4.0, 0.9
@@ -22,6 +25,7 @@ _REACH = 1.6
 """Distance in classes from a tempo to the first that no longer counts as its own."""
 RELATED = (1.0, 0.5, 2.0, 1 / 3, 3.0)
 """Metrical relations under which two tempi represent the same pulse."""
+_RELATED_WITHIN = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,17 @@ class TempoRange:
         return cls(float(low), float(high))
 
 
-def local_tempi(beats_s: NDArray[np.float64], window: int = _WINDOW_BEATS) -> NDArray[np.float64]:
+def local_tempi(beats_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Tempo around each beat: least-squares slope over the surrounding beats.
 
     Args:
         beats_s: Seconds, ascending, ``[beats]`` with at least two.
-        window: Beats in one regression; fewer at the ends and in short tracks.
 
     Returns:
         BPM, float64 ``[beats]``.
     """
     n = len(beats_s)
-    size = min(window, n)
+    size = min(_WINDOW_BEATS, n)
     runs = np.lib.stride_tricks.sliding_window_view(beats_s, size)
     x = np.arange(size) - (size - 1) / 2
     slopes = (runs @ x) / (x @ x)
@@ -110,32 +113,25 @@ def _slope(values: NDArray[np.float64]) -> float:
     return float(values @ x / (x @ x))
 
 
-def periodicity_tempo(
-    activation: NDArray[np.float32],
-    frame_rate: float,
-    min_bpm: float = 55.0,
-    max_bpm: float = 215.0,
-) -> float:
+def periodicity_tempo(activation: NDArray[np.float32], frame_rate: float) -> float:
     """Tempo whose first, second and fourth multiples of the period correlate best.
 
     Args:
         activation: float32 ``[N]``, probability of a beat.
         frame_rate: Frames per second.
-        min_bpm: Slowest tempo considered.
-        max_bpm: Fastest tempo considered.
 
     Returns:
         BPM; 0 when the activation is too short (four slowest periods) or constant.
     """
     n = len(activation)
-    longest = int(np.ceil(4 * 60.0 * frame_rate / min_bpm)) + 1
+    longest = int(np.ceil(4 * 60.0 * frame_rate / _MIN_BPM)) + 1
     centred = activation.astype(np.float64) - activation.mean()
     if n <= longest or not centred.any():
         return 0.0
     spectrum = np.fft.rfft(centred, 1 << int(np.ceil(np.log2(2 * n))))
     lags = np.fft.irfft(np.abs(spectrum) ** 2)[: longest + 1]
     lags = lags / np.arange(n, n - longest - 1, -1)
-    bpm = np.exp(np.arange(np.log(min_bpm), np.log(max_bpm), 0.005))
+    bpm = np.exp(np.arange(np.log(_MIN_BPM), np.log(_MAX_BPM), 0.005))
     period = 60.0 * frame_rate / bpm
     score = sum(np.interp(m * period, np.arange(longest + 1), lags) for m in (1, 2, 4))
     prior = np.exp(-0.5 * np.log2(bpm / _PREFERRED_BPM) ** 2)
@@ -185,6 +181,6 @@ def log_belief(
     return np.asarray(np.log((posterior * np.clip(_REACH - distance, 0.0, 1.0)).sum(-1) + 1e-4))
 
 
-def are_related(tempo: float, other: float, tolerance: float = 0.06) -> bool:
+def are_related(tempo: float, other: float) -> bool:
     """Return whether two tempi agree, possibly at another metrical level."""
-    return any(abs(tempo / (other * factor) - 1.0) < tolerance for factor in RELATED)
+    return any(abs(tempo / (other * factor) - 1.0) < _RELATED_WITHIN for factor in RELATED)

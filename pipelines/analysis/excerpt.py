@@ -5,7 +5,7 @@ end dominates. They are joined into one waveform with one loudness. Tempo, beats
 whole track. `benchmarks.accuracy.partial` measures how closely the results agree.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,16 +64,11 @@ class Excerpt:
         return replace(mood, models=mood.models | self.named())
 
 
-DecodeSegments = Callable[[Path, Sequence[tuple[float, float]], DecodeLimits], list[Waveform]]
-
-
 def decode_excerpt(
     source: Path,
     limits: DecodeLimits,
     excerpt: Excerpt,
     read_claims: Callable[[Path, DecodeLimits], AudioClaims] = probe,
-    read_segments: DecodeSegments = decode_segments,
-    read_whole: Callable[[Path, DecodeLimits], Waveform] = decode,
 ) -> Waveform:
     """Decode only the excerpt, seeking to each part.
 
@@ -87,9 +82,9 @@ def decode_excerpt(
     """
     duration_s = read_claims(source, limits).duration_s
     if duration_s is not None and excerpt.duration_s < duration_s <= limits.max_seconds:
-        parts = read_segments(source, excerpt.segments(duration_s), limits)
+        parts = decode_segments(source, excerpt.segments(duration_s), limits)
         channels = {part.samples.shape[0] for part in parts}
         heard_s = sum(part.duration_s for part in parts)
         if len(channels) == 1 and heard_s >= LEAST_SHARE * excerpt.duration_s:
             return Waveform(np.concatenate([part.samples for part in parts], axis=1))
-    return excerpt.take(read_whole(source, limits))
+    return excerpt.take(decode(source, limits))

@@ -47,10 +47,9 @@ def run_child(
         os.dup2(descriptors[1], 1)
         os.dup2(descriptors[2], SAMPLES)
         os.closerange(SAMPLES + 1, 4096)
-        limits = sandbox.ResourceLimits(
+        walls["limits"] = sandbox.limit_resources(
             request["address_space_bytes"], request["cpu_s"], 2 * 4 * request["row_samples"]
         )
-        walls["limits"] = sandbox.limit_resources(limits)
         walls["system calls"] = sandbox.filter_system_calls()
         serve_request(request, walls)
         code = 0

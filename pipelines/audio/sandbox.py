@@ -12,7 +12,6 @@ import signal
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 ON = "on"
 NOBODY = 65_534
@@ -77,21 +76,7 @@ _ALLOWED_CALLS = {
 _MEMORY_CALLS = {"mmap": (9, 222), "mprotect": (10, 226)}
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLimits:
-    """Kernel limits of one process.
-
-    Attributes:
-        address_space_bytes: Total size of all mappings, including libraries.
-        cpu_s: Seconds of processor time before SIGXCPU ends the process.
-        file_bytes: Maximum size of a written file.
-        n_descriptors: Open files.
-    """
-
-    address_space_bytes: int
-    cpu_s: int
-    file_bytes: int = 0
-    n_descriptors: int = 32
+_N_DESCRIPTORS = 32
 
 
 def leave_network() -> str:
@@ -134,14 +119,20 @@ def end_with_parent(parent: int) -> str:
     return _attempt(bind)
 
 
-def limit_resources(limits: ResourceLimits) -> str:
-    """Set hard limits on memory, processor time, files and descriptors; forbid core dumps."""
+def limit_resources(address_space_bytes: int, cpu_s: int, file_bytes: int) -> str:
+    """Set hard limits on memory, processor time, files and descriptors; forbid core dumps.
+
+    Args:
+        address_space_bytes: Total size of all mappings, including libraries.
+        cpu_s: Seconds of processor time before SIGXCPU ends the process.
+        file_bytes: Maximum size of a written file.
+    """
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (limits.address_space_bytes,) * 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limits.n_descriptors,) * 2)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes,) * 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_N_DESCRIPTORS,) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     return _attempt(limit)

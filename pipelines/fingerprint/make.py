@@ -49,17 +49,16 @@ _CHROMAPRINT_DEFAULT = 1
 
 
 @cache
-def _models(device: torch.device) -> tuple[LandmarkModel, BandChangeModel]:
-    """Return the models that all fingerprinters on a device share."""
-    return LandmarkModel().to(device).eval(), BandChangeModel().to(device).eval()
+def _models() -> tuple[LandmarkModel, BandChangeModel]:
+    """Return the models that all fingerprinters share."""
+    return LandmarkModel().eval(), BandChangeModel().eval()
 
 
 class Fingerprinter:
     """Makes fingerprints of clips and whole tracks, batched by windows."""
 
-    def __init__(self, device: torch.device | str = "cpu") -> None:
-        self._device = torch.device(device)
-        self._model, self._changes = _models(self._device)
+    def __init__(self) -> None:
+        self._model, self._changes = _models()
 
     def make_clip(self, waveform: Waveform) -> Clip:
         """Prepare a recording for identification.
@@ -102,13 +101,13 @@ class Fingerprinter:
             nothing = _join([], [], 0)
             return nothing, CloserLook(nothing, np.zeros((N_BINS, 0), np.int8))
         n_frames = 1 + (len(samples) - N_FFT) // HOP_LENGTH
-        window = torch.from_numpy(np.ascontiguousarray(samples))[None].to(self._device)
+        window = torch.from_numpy(np.ascontiguousarray(samples))[None]
         outputs = self._model(window, is_dense=True)
         found = _landmarks(outputs)[0]
         usual = found[:, found[3] == 0]
         return _join([0], [usual], n_frames), CloserLook(
             _join([0], [found], n_frames),
-            outputs["evidence"][0].cpu().numpy(),
+            outputs["evidence"][0].numpy(),
             self._measure_changes(samples),
         )
 
@@ -162,12 +161,12 @@ class Fingerprinter:
         return results
 
     def _measure_changes(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        on_device = torch.from_numpy(np.ascontiguousarray(samples)).to(self._device)
-        changes: NDArray[np.float32] = self._changes(on_device).cpu().numpy()
+        waveform = torch.from_numpy(np.ascontiguousarray(samples))
+        changes: NDArray[np.float32] = self._changes(waveform).numpy()
         return changes
 
     def _forward(self, windows: torch.Tensor) -> list[NDArray[np.float32]]:
-        return _landmarks(self._model(windows.to(self._device)))
+        return _landmarks(self._model(windows))
 
 
 def _samples_of(waveform: Waveform) -> NDArray[np.float32]:
@@ -180,7 +179,7 @@ def _samples_of(waveform: Waveform) -> NDArray[np.float32]:
 def _landmarks(outputs: Mapping[str, torch.Tensor]) -> list[NDArray[np.float32]]:
     """Landmarks of each window: float32 ``[4, P]``, see `LandmarkModel.forward`."""
     stacked = torch.stack([outputs[name] for name in _MEASURES], dim=1)
-    return [row[:, row[0] >= 0] for row in stacked.cpu().numpy()]
+    return [row[:, row[0] >= 0] for row in stacked.numpy()]
 
 
 def _join(

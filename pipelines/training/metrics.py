@@ -26,6 +26,8 @@ in `pipelines.analysis.tonality.notes`."""
 
 _TOLERANCE = 0.04
 _OCTAVES = (1.0, 1 / 3, 1 / 2, 2.0, 3.0)
+_ROUNDS = 2000
+_GROUPS = 5
 _NATURAL = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 Track = Mapping[str, Any]
@@ -140,10 +142,10 @@ def score_all(
     return {name: score_track(track, found.get(name, {}), fields) for name, track in truth.items()}
 
 
-def bootstrap(values: Sequence[float], rounds: int = 2000, seed: int = 0) -> Score:
+def bootstrap(values: Sequence[float]) -> Score:
     """Mean with its 95 % percentile interval, drawing tracks with replacement."""
     sample = np.asarray(values, dtype=float)
-    draws = np.random.default_rng(seed).integers(0, len(sample), (rounds, len(sample)))
+    draws = np.random.default_rng(0).integers(0, len(sample), (_ROUNDS, len(sample)))
     low, high = np.percentile(sample[draws].mean(axis=1), [2.5, 97.5])
     return Score(float(sample.mean()), float(low), float(high), len(sample))
 
@@ -160,13 +162,13 @@ def summarise(
 
 
 def reliability(
-    confidences: Sequence[float], hits: Sequence[float], n_bins: int = 5
+    confidences: Sequence[float], hits: Sequence[float]
 ) -> list[tuple[float, float, int]]:
     """Group tracks by confidence: (mean confidence, share right, tracks) of each group."""
     confidence, hit = np.asarray(confidences, dtype=float), np.asarray(hits, dtype=float)
-    groups = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
+    groups = np.minimum((confidence * _GROUPS).astype(int), _GROUPS - 1)
     return [
         (float(confidence[groups == i].mean()), float(hit[groups == i].mean()), int(n))
-        for i, n in enumerate(np.bincount(groups, minlength=n_bins))
+        for i, n in enumerate(np.bincount(groups, minlength=_GROUPS))
         if n
     ]

@@ -66,7 +66,6 @@ def render(
     folder: Path,
     n_jobs: int,
     told: Callable[[int, int], None],
-    kinds: Sequence[str] = (),
 ) -> int:
     """Render the missing clips.
 
@@ -76,7 +75,6 @@ def render(
         folder: Work folder; clips go below ``clips``, packages below ``packages``.
         n_jobs: Processes.
         told: Called with (existing clips, all clips).
-        kinds: Only these kinds; all if empty.
 
     Returns:
         Number of clips that could not be made, as their seeds gave nothing usable.
@@ -86,7 +84,7 @@ def render(
     """
     clips = folder / "clips"
     clips.mkdir(parents=True, exist_ok=True)
-    tasks = [task for task in list_tasks(plan, clips) if not kinds or task.kind in kinds]
+    tasks = list_tasks(plan, clips)
     root = fetch_packages(plan.packages, folder / "packages")
     if not (root / plan.kits).is_dir():
         raise PlanError(f"render.kits: no package of render.packages has a folder {plan.kits}")

@@ -65,7 +65,7 @@ class Bus:
                 await asyncio.sleep(RECONNECT_S)
             finally:
                 self._is_ready.clear()
-                self._tell_all(None)
+                self._tell_missed()
 
     async def _listen_once(self) -> None:
         async with await self._pubsub() as pubsub:
@@ -78,7 +78,7 @@ class Bus:
                 elif message["type"] == "subscribe":
                     waiting.discard(message["channel"].decode())
                     if not waiting:
-                        self._tell_all(None)
+                        self._tell_missed()
                         self._is_ready.set()
                 elif message["type"] == "message":
                     text = message["data"].decode()
@@ -93,10 +93,10 @@ class Bus:
             return redis.pubsub(node=redis.get_random_node())
         return redis.pubsub()
 
-    def _tell_all(self, message: str | None) -> None:
+    def _tell_missed(self) -> None:
         for listeners in self._listeners.values():
             for listener in listeners:
-                listener(message)
+                listener(None)
 
 
 def is_cancelled() -> bool:

@@ -129,13 +129,11 @@ class Spotify:
         client_id: str,
         client_secret: str,
         limiter: RateLimiter,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = ProviderClient(NAME, base_url, limit=LIMIT, limiter=limiter)
         pair = f"{client_id}:{client_secret}".encode()
         self._authorization = f"Basic {base64.b64encode(pair).decode()}"
         self._token_url = token_url
-        self._clock = clock
         self._token = ""
         self._token_ends = 0.0
         self._asking = asyncio.Lock()
@@ -182,7 +180,7 @@ class Spotify:
     async def _valid_token(self) -> str:
         """Return the access token, renewed shortly before it expires, in one request at a time."""
         async with self._asking:
-            if self._clock() >= self._token_ends:
+            if time.monotonic() >= self._token_ends:
                 request = self.client.build_post(
                     self._token_url,
                     data={"grant_type": "client_credentials"},
@@ -190,7 +188,7 @@ class Spotify:
                 )
                 token = await self.client.send_once("token", _token, request)
                 self._token = token.access_token
-                self._token_ends = self._clock() + max(0.0, token.expires_in - TOKEN_SLACK_S)
+                self._token_ends = time.monotonic() + max(0.0, token.expires_in - TOKEN_SLACK_S)
             return self._token
 
 

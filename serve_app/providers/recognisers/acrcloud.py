@@ -10,7 +10,6 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
 from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator
@@ -142,11 +141,9 @@ class AcrCloud:
         access_secret: str,
         limiter: RateLimiter,
         cap: SpendCap,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._key = access_key
         self._secret = access_secret
-        self._clock = clock
         self.client = ProviderClient(
             NAME,
             base_url,
@@ -162,7 +159,7 @@ class AcrCloud:
 
     async def recognise(self, clip: Clip) -> Recognition | None:
         """See `Recogniser`."""
-        timestamp = str(int(self._clock()))
+        timestamp = str(int(time.time()))
         form = {
             "access_key": self._key,
             "sample_bytes": str(len(clip.excerpt_wav)),

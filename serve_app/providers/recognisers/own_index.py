@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,8 +31,6 @@ class LocalRecogniser:
         self,
         folder: Path,
         identity_of: Callable[[str], TrackIdentity | None],
-        executor: Executor | None = None,
-        min_confidence: int = MIN_CONFIDENCE,
     ) -> None:
         """Prepare; the index is opened at its first use, and may appear later.
 
@@ -41,13 +38,9 @@ class LocalRecogniser:
             folder: Folder of the index.
             identity_of: Returns the identity of a track key; None falls back to the bare
                 key, unless it is one of the library.
-            executor: Where look-ups run; the event loop's own by default.
-            min_confidence: Percent below which there is no match.
         """
         self._folder = folder
         self._identity_of = identity_of
-        self._executor = executor
-        self._min_confidence = min_confidence
         self._index: FingerprintIndex | None = None
 
     def accepts(self, clip: Clip) -> bool:  # noqa: ARG002  # the protocol's
@@ -62,12 +55,11 @@ class LocalRecogniser:
 
     async def recognise(self, clip: Clip) -> Recognition | None:
         """See `Recogniser`."""
-        loop = asyncio.get_running_loop()
         try:
-            matches = await loop.run_in_executor(self._executor, self._matches, clip)
+            matches = await asyncio.to_thread(self._matches, clip)
         except (FingerprintIndexError, OSError) as error:
             raise ProviderUnavailableError(NAME, f"the index cannot be read: {error}") from error
-        found = first_known(matches, self._identity_of, self._min_confidence)
+        found = first_known(matches, self._identity_of)
         return None if found is None else Recognition(found[0], found[1].confidence)
 
     def _matches(self, clip: Clip) -> Sequence[IndexMatch]:
@@ -81,11 +73,10 @@ class LocalRecogniser:
 def first_known(
     matches: Sequence[IndexMatch],
     identity_of: Callable[[str], TrackIdentity | None],
-    min_confidence: int = MIN_CONFIDENCE,
 ) -> tuple[TrackIdentity, IndexMatch] | None:
     """Return the best sufficient match and its identity, ignoring what left the library."""
     for match in matches:
-        if match.confidence < min_confidence:
+        if match.confidence < MIN_CONFIDENCE:
             return None
         identity = identity_of(match.track_key)
         if identity is None and not match.track_key.startswith(LIBRARY_PREFIX):

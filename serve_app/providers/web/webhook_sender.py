@@ -18,9 +18,9 @@ ANSWER_S = 15.0
 class WebhookSender:
     """Sends one message per call; redirects are not followed."""
 
-    def __init__(self, guard: UrlGuard, connector: GuardedConnector | None = None) -> None:
+    def __init__(self, guard: UrlGuard) -> None:
         self._guard = guard
-        self._connector = connector or GuardedConnector(guard)
+        self._connector = GuardedConnector(guard)
 
     async def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """Post ``body`` and return the status of the answer.

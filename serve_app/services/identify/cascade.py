@@ -7,7 +7,7 @@ Invariants: every configured name gets an outcome; a later service is asked only
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.fingerprint.clip import Clip
@@ -62,7 +62,6 @@ class IdentifyCascade:
         recognisers: Sequence[Recogniser],
         order: Sequence[str],
         budget_s: float = CASCADE_BUDGET_S,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Put services in order.
 
@@ -70,7 +69,6 @@ class IdentifyCascade:
             recognisers: The configured services.
             order: Names of all services, configured or not, in the order in which to ask them.
             budget_s: Seconds for all of them together.
-            clock: Seconds.
 
         Raises:
             ValueError: A configured service is not in the order.
@@ -78,21 +76,20 @@ class IdentifyCascade:
         self._by_name = {one.name: one for one in recognisers}
         self._order = list(dict.fromkeys(order))
         self._budget_s = budget_s
-        self._clock = clock
         missing = set(self._by_name) - set(self._order)
         if missing:
             raise ValueError(f"services without a place in the order: {sorted(missing)}")
 
     async def identify(self, clip: Clip) -> IdentifyOutcome:
         """Identify a clip; never raises for a service's failure."""
-        ends_at = self._clock() + self._budget_s
+        ends_at = time.monotonic() + self._budget_s
         tried = dict.fromkeys(self._order, Outcome.SKIPPED)
         is_definite = True
         for name in self._order:
             recogniser = self._by_name.get(name)
             if recogniser is None or not recogniser.accepts(clip):
                 continue
-            left_s = ends_at - self._clock()
+            left_s = ends_at - time.monotonic()
             if left_s < SHORTEST_CALL_S:
                 is_definite = False
                 break

@@ -707,7 +707,7 @@ def clip(fingerprint: Fingerprint) -> Clip:
 
 async def test_the_recogniser_gives_the_catalogs_identity(tmp_path: Path) -> None:
     known = TrackIdentity(artist="A", title="T", source="catalog")
-    recogniser = LocalRecogniser(tmp_path, {"track-0": known}.get, min_confidence=50)
+    recogniser = LocalRecogniser(tmp_path, {"track-0": known}.get)
     asked = clip(excerpt(TRACKS["track-0"], 20))
     assert not recogniser.accepts(asked)
     with FingerprintIndexBuilder(tmp_path) as builder:
@@ -734,7 +734,7 @@ async def test_the_recogniser_passes_over_what_the_library_has_no_longer(tmp_pat
     asked = clip(excerpt(TRACKS["track-0"], 20))
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build([(gone, TRACKS["track-0"])])
-    recogniser = LocalRecogniser(tmp_path, {here: known}.get, min_confidence=50)
+    recogniser = LocalRecogniser(tmp_path, {here: known}.get)
     assert await recogniser.recognise(asked) is None
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build([(here, TRACKS["track-0"])])
