@@ -206,7 +206,7 @@ class _Band:
     """Players who agree on style, metre and phrases; positions are in steps of a beat."""
 
     def __init__(self, rng: Random, style: Style, n: int, n_bars: int) -> None:
-        self.sheet = Sheet(n)
+        self.sheet = Sheet()
         self.phrase = rng.choice([4, 4, 8, 8, 6]) if n < 5 else 4
         self.has_pad = rng.random() < 0.25
         self._rng, self._style, self._n, self._n_bars = rng, style, n, n_bars

@@ -70,7 +70,7 @@ class _Writer:
     def __init__(
         self, rng: Random, harmony: Harmony, n: int, is_compound: bool, tempo: float
     ) -> None:
-        self.sheet = Sheet(n)
+        self.sheet = Sheet()
         self._rng, self._harmony, self._n = rng, harmony, n
         self._n_bars = len(harmony.chords)
         self._is_compound = is_compound

@@ -230,7 +230,7 @@ class _Writer:
     def __init__(
         self, rng: Random, style: Style, harmony: Harmony, sections: list[str], phrase: int
     ) -> None:
-        self.sheet = Sheet(4)
+        self.sheet = Sheet()
         self._rng, self._style, self._harmony = rng, style, harmony
         self._sections, self._phrase = sections, phrase
         self._swing = rng.uniform(0, style.swing) if rng.random() < 0.6 else 0.0

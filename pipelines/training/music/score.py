@@ -92,7 +92,6 @@ class UnusableError(Exception):
 class Sheet:
     """Notes being written bar by bar."""
 
-    beats_per_bar: int
     notes: list[Note] = field(default_factory=list)
 
     def add(

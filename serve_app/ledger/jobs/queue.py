@@ -339,7 +339,6 @@ class Jobs:
             cost=int(cost),
             attempt=attempts,
             fence=fence,
-            worker_id=worker_id,
             token=token,
         )
 

@@ -251,7 +251,6 @@ class Claim:
     cost: int
     attempt: int
     fence: int
-    worker_id: str
     token: str
 
 

@@ -58,7 +58,6 @@ _FAULTS = (TinyTagException, struct.error, OSError, ValueError, LookupError, Ari
 _SEPARATORS = re.compile(r"[\s_\-/]+")
 _JOINERS = "\u200c\u200d" + "".join(map(chr, range(0xE0020, 0xE0080)))
 """Invisible, but needed in emoji, flags, and the scripts of Persian and of India's languages."""
-_GAIN = re.compile(r"\s*([+-]?\d{1,3}(?:\.\d{1,6})?)\s*(?:dB)?\s*", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +94,6 @@ class Tags:
     def title(self) -> str:
         """The title; empty if no tag has it."""
         return self.first("title") or ""
-
-    @property
-    def track_gain_db(self) -> float | None:
-        """ReplayGain of the track."""
-        match = _GAIN.fullmatch(self.first("replaygaintrackgain") or "")
-        return None if match is None else float(match[1])
 
 
 class _Left(threading.local):

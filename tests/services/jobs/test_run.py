@@ -25,7 +25,6 @@ CLAIM = Claim(
     cost=10,
     attempt=1,
     fence=1,
-    worker_id="w",
     token="t",  # noqa: S106 - a claim's, not a secret
 )
 
