@@ -36,20 +36,16 @@ class DeviceGoneError(DeviceFaultError):
 
 @dataclass(frozen=True, slots=True)
 class BatcherMetrics:
-    """Counters since the start, and the current queue.
+    """What a pace is measured from.
 
     Attributes:
-        padded_windows: Rows of zeros added to reach an allowed batch size.
-        dropped_windows: Queued windows whose caller had gone.
-        device_s: Seconds of device time of all batches.
+        queued_windows: The current queue.
+        windows: Windows of all forwards since the start.
+        device_s: Seconds of device time of all forwards.
     """
 
     queued_windows: int
-    batches: int
     windows: int
-    padded_windows: int
-    dropped_windows: int
-    failed_tracks: int
     device_s: float
 
 
@@ -157,8 +153,7 @@ class Batcher:
         self._starter: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._fault: BaseException | None = None
-        self._counts = dict.fromkeys(("batches", "windows", "padded", "dropped", "failed"), 0)
-        self._device_s = 0.0
+        self._windows, self._device_s = 0, 0.0
         self._observer: Observer | None = None
 
     def watch(self, observer: Observer) -> None:
@@ -208,16 +203,7 @@ class Batcher:
 
     def metrics(self) -> BatcherMetrics:
         """Take a snapshot."""
-        counts = self._counts
-        return BatcherMetrics(
-            queued_windows=self._queued,
-            batches=counts["batches"],
-            windows=counts["windows"],
-            padded_windows=counts["padded"],
-            dropped_windows=counts["dropped"],
-            failed_tracks=counts["failed"],
-            device_s=self._device_s,
-        )
+        return BatcherMetrics(self._queued, self._windows, self._device_s)
 
     def _note(self, seen: Observation) -> None:
         if self._observer is not None:
@@ -316,9 +302,7 @@ class Batcher:
             }
         except Exception as error:  # noqa: BLE001 - every error goes to the caller whose it is
             return await self._blame(batch, error)
-        self._counts["batches"] += 1
-        self._counts["windows"] += n
-        self._counts["padded"] += n_padding
+        self._windows += n
         self._device_s += device_s
         self._note(Observation(windows=n, padded_windows=n_padding, device_s=device_s))
         return [
@@ -350,7 +334,6 @@ class Batcher:
 
     def _fail(self, track: _Track, error: Exception) -> None:
         if not track.done.done():
-            self._counts["failed"] += 1
             self._note(Observation(failed_tracks=1))
             track.done.set_exception(error)
         self._forget(track)
@@ -362,7 +345,6 @@ class Batcher:
             n = len(track.windows) - track.n_taken
             self._count(-n)
             if track.done.cancelled():
-                self._counts["dropped"] += n
                 self._note(Observation(dropped_windows=n))
 
 
