@@ -263,6 +263,21 @@ async def test_a_replica_that_is_too_slow_is_named(
     assert store.chosen == {}
 
 
+async def test_a_replica_that_does_not_switch_is_named(
+    store: Memory, replicas: tuple[Replica, Replica]
+) -> None:
+    choose = store.choose
+
+    async def choose_without_two(role: str, model_id: str) -> None:
+        await replicas[1].follower.stop()
+        await choose(role, model_id)
+
+    store.choose = choose_without_two  # type: ignore[method-assign]
+    with pytest.raises(SwapError, match=f"is {NEW} from now on, but two did not say so in 1 s"):
+        await swap(store, "embedding", NEW, switch_limit_s=1.0)
+    assert (store.chosen, store.proposal) == ({"embedding": NEW}, None)
+
+
 @pytest.mark.parametrize("n_lost", [1, 2])
 async def test_a_checkpoint_that_no_replica_outlives_is_not_chosen(
     store: Memory, replicas: tuple[Replica, Replica], n_lost: int

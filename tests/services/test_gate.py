@@ -19,7 +19,7 @@ from serve_app.services.audio.audio import AudioBody, one_chunk
 from serve_app.services.bpm import BpmAnswer, BpmService
 from serve_app.services.charging import Charging
 from serve_app.services.embedding import EmbedAnswer, Embedded, EmbedService, SentFile
-from serve_app.services.gate import LONGEST_WAIT_S, Gate, share_of
+from serve_app.services.gate import FETCHES, LONGEST_WAIT_S, BodyPlaces, Gate, share_of
 from tests.api.application import Application
 
 CALLER = Caller("key_x", "owner-free", "owner-free", "free", frozenset({"compute"}), is_test=False)
@@ -58,6 +58,48 @@ def test_a_gate_lets_in_a_quarter_of_one_owner_and_tells_it(limit: int, of_one: 
         with pytest.raises(ServiceUnavailableError):
             gate.check("bob")
     gate.check("ann")
+
+
+def test_who_leaves_takes_nobody_else_along() -> None:
+    gate = Gate(8)
+    with gate.entered("ann"):
+        with gate.entered("ann"):
+            pass
+        with gate.entered("ann"), pytest.raises(ConcurrencyError):
+            gate.check("ann")
+
+
+def test_bodies_have_the_places_of_their_owner_and_of_all() -> None:
+    places = BodyPlaces(limit=3)
+    with places.taken("ann", 2), places.taken("ann", 2):
+        with pytest.raises(ConcurrencyError, match="2 of your uploads"), places.taken("ann", 2):
+            pass
+        with (
+            places.taken("bob", 2),
+            pytest.raises(ServiceUnavailableError, match="too many uploads"),
+            places.taken("cid", 2),
+        ):
+            pass
+    with places.taken("ann", 1), places.taken("bob", 1), places.taken("cid", 1):
+        pass
+
+
+async def test_an_owner_fetches_few_addresses_at_once_and_the_next_waits() -> None:
+    places, leave = BodyPlaces(), asyncio.Event()
+    begun: list[str] = []
+
+    async def fetch(owner: str) -> None:
+        async with places.fetching(owner, 8):
+            begun.append(owner)
+            await leave.wait()
+
+    async with asyncio.TaskGroup() as fetches:
+        for owner in ["ann"] * (FETCHES + 1) + ["bob"]:
+            fetches.create_task(fetch(owner))
+        await asyncio.sleep(0.01)
+        assert sorted(begun) == ["ann"] * FETCHES + ["bob"]
+        leave.set()
+    assert begun.count("ann") == FETCHES + 1
 
 
 def test_the_owner_of_the_machine_may_have_the_whole_gate() -> None:
