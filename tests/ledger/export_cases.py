@@ -149,7 +149,7 @@ async def ended_holds_are_forgotten_two_days_after_their_export(s: Setting) -> N
         for name in ("open", "done", "void", "late"):
             await s.ledger.reserve(PAYER, name, 1)
         await s.ledger.reserve(PAYER, "reap", 1, ttl_s=1)
-        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", some_work(), 1, "print"))
+        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", some_work(), 1, "print"))
         await s.ledger.topup(ACCOUNT, "pay:1", 1)
         await s.ledger.commit(ACCOUNT, "done")
         await s.ledger.void(ACCOUNT, "void")

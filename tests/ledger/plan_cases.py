@@ -30,7 +30,7 @@ async def months_begin_with_the_plan_of_then(s: Setting) -> None:
         await s.at(stamp_ms(2027, 1 + number, 28))
         await plans.set_tier(ACCOUNT, "scale")
         assert (await s.ledger.balance(ACCOUNT, "scale")).granted == 500
-        job = NewJob(f"j{number}", ACCOUNT, "scale", "analysis", some_work(), 10)
+        job = NewJob(f"j{number}", ACCOUNT, "scale", some_work(), 10)
         await s.jobs.submit(job)
         claim = await s.jobs.claim("w1")
         assert claim is not None

@@ -144,7 +144,7 @@ async def a_lost_hit_that_was_free_when_it_came_again_is_charged(s: Setting) -> 
 
 async def jobs_of_a_restored_ledger_are_given_back(s: Setting) -> None:
     with archive() as kept:
-        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", some_work(), 10))
+        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", some_work(), 10))
         await Exporter(s.store, kept).export()
         await fail_over(s, {})
         await restore(s.store, kept)
@@ -310,7 +310,7 @@ async def a_job_that_was_lost_is_told_and_free(s: Setting) -> None:
         await exporter.export()
         copy = await copy_of(s)
         for number in range(2):
-            job = NewJob(f"j{number}", ACCOUNT, "basic", "analysis", some_work(), 10)
+            job = NewJob(f"j{number}", ACCOUNT, "basic", some_work(), 10)
             await s.jobs.submit(job)
         claim = await s.jobs.claim("w1")
         assert claim is not None
@@ -738,7 +738,7 @@ async def what_was_refused_is_told_to_the_archive(s: Setting) -> None:
 
 async def a_ledger_that_came_back_empty_is_not_reconciled(s: Setting) -> None:
     with archive() as kept:
-        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", some_work(), 10))
+        await s.jobs.submit(NewJob("j", ACCOUNT, "basic", some_work(), 10))
         claim = await s.jobs.claim("w1")
         assert claim is not None
         assert await s.jobs.finish(claim, b"{}")

@@ -97,7 +97,7 @@ class Employers(Customers):
         self.number += 1
         jobs, name = self.s.jobs, self.random.choice(NAMES)
         if self.random.random() < 0.5:
-            job = NewJob(f"j{self.number}", name, "basic", "analysis", some_work(), 10)
+            job = NewJob(f"j{self.number}", name, "basic", some_work(), 10)
             await jobs.submit(job)
         elif (claim := await jobs.claim("w")) is not None:
             end = partial(jobs.finish, result=b"{}")

@@ -289,7 +289,7 @@ async def packs_and_debt_count(s: Setting) -> None:
     await s.ledger.topup(ACCOUNT, "pay:1", 100)
     await s.topups.enable(ACCOUNT, SETTINGS)
     await s.ledger.reserve(PAYER, "a", 70)
-    await s.jobs.submit(NewJob("j", ACCOUNT, "basic", "analysis", some_work(), 5))
+    await s.jobs.submit(NewJob("j", ACCOUNT, "basic", some_work(), 5))
     assert await s.topups.open_intents() == []
     await s.topups.enable(ACCOUNT, TopupSettings(5, 10, 5, 1_000))
     await s.ledger.reserve(PAYER, "b", 100)
@@ -302,7 +302,7 @@ async def jobs_open_intents_too(s: Setting) -> None:
     worker = PaymentsWorker(s.topups, scripted())
 
     async def submit(job_id: str, cost: int) -> int:
-        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", "analysis", some_work(), cost))
+        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", some_work(), cost))
         return await worker.run_once()
 
     assert [await submit("a", 40), await submit("b", 1)] == [0, 1]
@@ -317,7 +317,7 @@ async def jobs_open_intents_too(s: Setting) -> None:
 
 async def debt_made_by_a_job_counts(s: Setting) -> None:
     await s.topups.enable(ACCOUNT, TopupSettings(5, 10, 5, 1_000))
-    await s.jobs.submit(NewJob("a", ACCOUNT, "basic", "analysis", some_work(), 80))
+    await s.jobs.submit(NewJob("a", ACCOUNT, "basic", some_work(), 80))
     assert len(await s.topups.open_intents()) == 1
 
 

@@ -131,7 +131,7 @@ async def submit(stores: Stores, owner: str) -> str:
     job_id, key = f"job_{new_ulid()}", f"uploads/{new_ulid()}"
     await stores.objects.put_stream(key, whole(random.randbytes(2000)))
     work = AnalysisJob(ObjectSource(key), max_audio_s=60, max_bytes=10**6)
-    await stores.jobs.submit(NewJob(job_id, owner, "pro", "analysis", work, 10))
+    await stores.jobs.submit(NewJob(job_id, owner, "pro", work, 10))
     return job_id
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.redis
 
 
 async def submit(s: Setting, owner: str, job_id: str, tier: str = "basic") -> None:
-    await s.jobs.submit(NewJob(job_id, owner, tier, "analysis", some_work(job_id), 10))
+    await s.jobs.submit(NewJob(job_id, owner, tier, some_work(job_id), 10))
 
 
 async def test_lanes_tell_who_waits_and_for_how_long(setting: Setting, recorded: Recorded) -> None:
@@ -84,7 +84,7 @@ async def test_a_job_by_address_waits_in_a_lane_of_its_stage(
 ) -> None:
     work = some_work()
     by_address = type(work)(UrlSource("https://a.example/b.mp3"), max_audio_s=60, max_bytes=1000)
-    await setting.jobs.submit(NewJob("u-1", "ann", "free", "analysis", by_address, 10))
+    await setting.jobs.submit(NewJob("u-1", "ann", "free", by_address, 10))
     await survey(setting.store, setting.jobs)
     assert sum(recorded.of("afa_lane_waiting_jobs", stage="fetch")) == 1
     assert sum(recorded.of("afa_lane_waiting_jobs", stage="analyse")) == 0

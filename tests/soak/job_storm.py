@@ -62,7 +62,7 @@ class Storm:
     def plan(self, number: int) -> NewJob:
         deed = DEEDS[number % len(DEEDS)]
         cost = 1 + number % 10
-        return NewJob(f"j{number}", f"owner{number % OWNERS}", "pro", "test", some_work(deed), cost)
+        return NewJob(f"j{number}", f"owner{number % OWNERS}", "pro", some_work(deed), cost)
 
     async def submit_all(self, jobs: Jobs) -> None:
         numbers = iter(range(self.count))

@@ -158,7 +158,7 @@ async def test_money_jobs_and_keys_work_on_a_cluster(
         await ledger.commit(owner, "req:1", 3)
         await ledger.reserve(payer, "req:2", 5, ttl_s=0.001)
         await topups.enable(owner, TopupSettings(50, 100, 5, 10))
-        await jobs.submit(NewJob(f"job_{owner}", owner, "basic", "analysis", some_work(), 10))
+        await jobs.submit(NewJob(f"job_{owner}", owner, "basic", some_work(), 10))
         charge = await ledger.count_hit(owner, "basic", hits=6)
         assert charge.credits == 1
     await asyncio.sleep(0.05)
@@ -186,7 +186,7 @@ async def test_money_jobs_and_keys_work_on_a_cluster(
         record = await waiting
         assert record is not None
         assert record.state is (JobState.FAILED if number % 3 == 0 else JobState.COMPLETE)
-    await jobs.submit(NewJob("job_last", "owner1", "basic", "analysis", some_work(), 0))
+    await jobs.submit(NewJob("job_last", "owner1", "basic", some_work(), 0))
     lost = await jobs.claim("w3")
     assert lost is not None
     await jobs.give_back(lost)

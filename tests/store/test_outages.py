@@ -91,7 +91,7 @@ async def test_dead_ledger_refuses_at_once_and_comes_back(victim: Victim, store:
     ledger, jobs = Ledger(store, small_tiers()), Jobs(store, small_tiers())
     await asyncio.gather(*(served(partial(ledger.reserve, PAYER, f"h{n}", 1)) for n in range(20)))
     victim.kill()
-    job = NewJob("j1", ACCOUNT, "basic", "analysis", some_work(), 10)
+    job = NewJob("j1", ACCOUNT, "basic", some_work(), 10)
     for call in (
         ledger.reserve(PAYER, "a", 1),
         ledger.commit(ACCOUNT, "h0"),

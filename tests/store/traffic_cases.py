@@ -362,7 +362,7 @@ async def webhooks_are_tried_again(s: Setting) -> None:
     first = await hooks.register(ACCOUNT, "https://example.org/a")
     second = await hooks.register(ACCOUNT, "https://example.org/b")
     assert (second.url, second.secret) == ("https://example.org/b", first.secret)
-    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", some_work(), 1))
+    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", some_work(), 1))
     claim = await s.jobs.claim("w")
     assert claim is not None
     await s.jobs.finish(claim, b"")
@@ -399,7 +399,7 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
         for _ in range(2)
     )
     await hooks.register(ACCOUNT, "https://example.org/a")
-    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", "analysis", some_work(), 1))
+    await s.jobs.submit(NewJob("j1", ACCOUNT, "pro", some_work(), 1))
     claim = await s.jobs.claim("w")
     assert claim is not None
     await s.jobs.fail(claim, "internal_error", "x")
@@ -411,7 +411,7 @@ async def delivery_in_progress_is_left_alone(s: Setting) -> None:
 
 async def ended_job(s: Setting, job_id: str, account: str, *, is_for_lookup: bool = False) -> None:
     work = replace(some_work(), is_for_lookup=is_for_lookup)
-    await s.jobs.submit(NewJob(job_id, account, "pro", "analysis", work, 1))
+    await s.jobs.submit(NewJob(job_id, account, "pro", work, 1))
     claim = await s.jobs.claim("w")
     assert claim is not None
     await s.jobs.finish(claim, b"")

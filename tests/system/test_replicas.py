@@ -191,7 +191,6 @@ async def submit(stores: Stores, account: str) -> str:
             job_id=f"job_{new_ulid()}",
             account=account,
             tier="scale",
-            kind="analysis",
             work=AnalysisJob(
                 FileSource(str(DEMO)),
                 max_audio_s=900,

@@ -102,7 +102,6 @@ class ServiceEngine:
             job_id=f"job_{new_ulid()}",
             account=ACCOUNT,
             tier=TIER,
-            kind="analysis",
             work=AnalysisJob(
                 source=FileSource(str(path)),
                 max_audio_s=LIMITS.max_seconds,

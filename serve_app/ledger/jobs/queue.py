@@ -21,6 +21,7 @@ from serve_app.domain.errors import (
 from serve_app.domain.tiers import Tiers
 from serve_app.ledger.jobs.lanes import Lanes, Standing
 from serve_app.ledger.jobs.records import (
+    KIND,
     SUMMARY,
     JobPolicy,
     ending_keys,
@@ -113,7 +114,7 @@ class Jobs:
                 ],
                 [
                     *(account, hold_id, job.cost, int(ttl_s * 1000), job.fingerprint),
-                    *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, job.kind),
+                    *(tier.monthly_credits, tier.grace_credits, job_id, tier.name, KIND),
                     *(json.dumps(job.work.to_json()), tier.owner_jobs),
                     *(tier.asset_lifetime_s * 1000, FIRST_LOOK_MS, GRACE_MS),
                     *(int(not job.work.is_for_lookup), tier.asset_lifetime_s * 1000 + LISTED_MS),
@@ -329,12 +330,11 @@ class Jobs:
         )
         if reply[0] != b"OK":
             return None
-        _, attempts, fence, tier, kind, payload, cost = reply
+        _, attempts, fence, tier, payload, cost = reply
         return Claim(
             job_id=job_id,
             account=account,
             tier=tier.decode(),
-            kind=kind.decode(),
             work=AnalysisJob.from_json(json.loads(payload)),
             cost=int(cost),
             attempt=attempts,

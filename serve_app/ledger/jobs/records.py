@@ -21,6 +21,8 @@ from serve_app.ledger.jobs.types import (
 from serve_app.store.client import Store, from_ms
 from serve_app.store.keys import Keyspace
 
+KIND = "analysis"
+"""The only kind of job; releases up to 0.1 read it, and may run beside this one."""
 LOST_JOB_KEPT_MS = 7 * 24 * 3600 * 1000
 LOST_MESSAGE = "the job was lost when a server failed; you were not charged, send it again"
 
@@ -67,7 +69,6 @@ def new_record(job: NewJob, tier: str, balance: Balance) -> JobRecord:
         job_id=job.job_id,
         account=job.account,
         tier=tier,
-        kind=job.kind,
         state=JobState.QUEUED,
         progress=0.0,
         stage="queued",
@@ -91,7 +92,7 @@ async def write_lost_job(store: Store, account: str, job_id: str) -> None:
     fields: dict[str, str | int] = {
         "acct": account,
         "tier": "free",
-        "kind": "analysis",
+        "kind": KIND,
         "state": "failed",
         "payload": json.dumps(work.to_json()),
         "cost": 0,
@@ -116,7 +117,6 @@ def parse_record(job_id: str, raw: dict[bytes, bytes]) -> JobRecord:
         job_id=job_id,
         account=raw[b"acct"].decode(),
         tier=raw[b"tier"].decode(),
-        kind=raw[b"kind"].decode(),
         state=JobState(raw[b"state"].decode()),
         progress=float(raw[b"progress"]),
         stage=raw[b"stage"].decode(),

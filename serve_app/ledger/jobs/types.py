@@ -172,7 +172,6 @@ class NewJob:
     job_id: str
     account: str
     tier: str
-    kind: str
     work: AnalysisJob
     cost: int
     fingerprint: str = ""
@@ -197,7 +196,6 @@ class JobRecord:
     job_id: str
     account: str
     tier: str
-    kind: str
     state: JobState
     progress: float
     stage: str
@@ -246,7 +244,6 @@ class Claim:
     job_id: str
     account: str
     tier: str
-    kind: str
     work: AnalysisJob
     cost: int
     attempt: int

@@ -119,7 +119,6 @@ class AnalysisService:
             job_id=job_id,
             account=caller.account,
             tier=tier.name,
-            kind="analysis",
             work=AnalysisJob(
                 source=self._source_of(source),
                 max_audio_s=tier.max_audio_s,

@@ -134,7 +134,6 @@ class TrackJobs:
                 job_id=f"job_{new_ulid()}",
                 account=caller.account,
                 tier=tier.name,
-                kind="analysis",
                 work=AnalysisJob(
                     source=source,
                     max_audio_s=tier.max_audio_s,

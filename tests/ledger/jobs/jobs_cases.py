@@ -32,7 +32,7 @@ DAY_S = 24 * 3600
 
 
 def new_job(job_id: str, account: str = ACCOUNT, tier: str = "basic", cost: int = 10) -> NewJob:
-    return NewJob(job_id, account, tier, "analysis", some_work(job_id), cost, "print")
+    return NewJob(job_id, account, tier, some_work(job_id), cost, "print")
 
 
 async def read(s: Setting, job_id: str, account: str = ACCOUNT) -> JobRecord:
@@ -122,7 +122,7 @@ async def submit_is_idempotent(s: Setting) -> None:
     with pytest.raises(IdempotencyMismatchError):
         await s.jobs.submit(new_job("j1", cost=11))
     with pytest.raises(IdempotencyMismatchError):
-        await s.jobs.submit(NewJob("j1", ACCOUNT, "basic", "analysis", some_work(), 10, "other"))
+        await s.jobs.submit(NewJob("j1", ACCOUNT, "basic", some_work(), 10, "other"))
     held = await claim(s)
     await s.jobs.finish(held, b"{}")
     assert (await s.jobs.submit(new_job("j1"))).state is JobState.COMPLETE
@@ -955,7 +955,7 @@ async def a_job_tells_what_its_hold_says(s: Setting) -> None:
         ((10, 10, 50), (4, 4, 46), (None, 0, 46), ("lost", 0, 46))
     ):
         job_id = f"j{number}"
-        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", "analysis", some_work(), 10))
+        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", some_work(), 10))
         claim = await s.jobs.claim("w1")
         assert claim is not None
         if isinstance(end, int):
@@ -977,9 +977,7 @@ async def a_job_tells_what_its_hold_says(s: Setting) -> None:
 async def a_failed_job_is_free_also_if_it_was_paid(s: Setting) -> None:
     for number, (paid, split) in enumerate(((10, (10, 0, 0)), (4, (4, 0, 0)), (80, (60, 20, 0)))):
         job_id = f"j{number}"
-        await s.jobs.submit(
-            NewJob(job_id, ACCOUNT, "basic", "analysis", some_work(), max(10, paid))
-        )
+        await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", some_work(), max(10, paid)))
         claim = await s.jobs.claim("w1")
         assert claim is not None
         await s.ledger.commit(ACCOUNT, f"job:{job_id}", paid)
@@ -996,7 +994,7 @@ async def a_failed_job_is_free_also_if_it_was_paid(s: Setting) -> None:
         with pytest.raises(HoldClosedError, match="voided"):
             await s.ledger.commit(ACCOUNT, f"job:{job_id}")
         await s.audit()
-    job = NewJob("late", ACCOUNT, "basic", "analysis", some_work(), 10)
+    job = NewJob("late", ACCOUNT, "basic", some_work(), 10)
     await s.jobs.submit(job)
     claim = await s.jobs.claim("w1")
     assert claim is not None

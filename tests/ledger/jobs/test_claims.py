@@ -23,7 +23,7 @@ async def test_cancelled_claims_lose_no_job(live_store: Store) -> None:
         if n_turns > FAR and len(set(fences)) > 1:
             break  # if the server is slow to answer, it takes more turns
         job_id = f"j{n_turns}"
-        await jobs.submit(NewJob(job_id, ACCOUNT, "pro", "test", some_work(), 1))
+        await jobs.submit(NewJob(job_id, ACCOUNT, "pro", some_work(), 1))
         goes = asyncio.create_task(jobs.claim("goes", wait_s=5))
         for _ in range(n_turns):
             await asyncio.sleep(0)

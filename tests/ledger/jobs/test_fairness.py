@@ -35,7 +35,7 @@ async def submit_many(jobs: Jobs, owner: str, count: int, tier: str = "pro") -> 
 
     async def submit() -> None:
         for number in numbers:
-            await jobs.submit(NewJob(f"{owner}-{number}", owner, tier, "test", some_work(), 1))
+            await jobs.submit(NewJob(f"{owner}-{number}", owner, tier, some_work(), 1))
 
     await asyncio.gather(*(submit() for _ in range(32)))
 

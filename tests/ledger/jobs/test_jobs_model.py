@@ -86,7 +86,7 @@ class JobsMachine(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(sorted(OWNERS)), cost=st.integers(0, 12), number=st.integers(0, 9))
     def submit(self, owner: str, cost: int, number: int) -> None:
         job_id = f"{owner}-{number}-{cost}"
-        job = NewJob(job_id, owner, OWNERS[owner], "analysis", some_work(), cost, "f")
+        job = NewJob(job_id, owner, OWNERS[owner], some_work(), cost, "f")
         try:
             self.run(self.s.jobs.submit(job))
         except InsufficientCreditsError:

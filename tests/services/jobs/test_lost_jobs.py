@@ -53,7 +53,7 @@ def polled(s: Setting) -> AnalysisService:
 
 
 async def complete(s: Setting, kept: Archive, job_id: str) -> None:
-    await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", "analysis", some_work(), 10))
+    await s.jobs.submit(NewJob(job_id, ACCOUNT, "basic", some_work(), 10))
     claim = await s.jobs.claim("w1")
     assert claim is not None
     assert await s.jobs.finish(claim, b"{}")

@@ -20,7 +20,6 @@ CLAIM = Claim(
     job_id="job_x",
     account="acme",
     tier="pro",
-    kind="analysis",
     work=AnalysisJob(ObjectSource(KEY), max_audio_s=60, max_bytes=1000),
     cost=10,
     attempt=1,
