@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,6 +11,7 @@ from models.checkpoints.cache import load_tensors
 from models.checkpoints.cards import ModelCard
 from models.projection import Projection, evidence_of
 from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel, Execution, load
+from pipelines.analysis.networks.levelled import levelled_windows
 from pipelines.analysis.records import EMBEDDING_DIMENSION, EmbeddingResult
 from pipelines.analysis.tags.presence import audience, speech
 from pipelines.analysis.tags.tagging import (
@@ -21,9 +21,8 @@ from pipelines.analysis.tags.tagging import (
     vocabulary_of,
 )
 from pipelines.analysis.tags.vocals import SOUND_TAGGER, voices
-from pipelines.audio.gain import audible
 from pipelines.audio.track import Track
-from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
+from pipelines.batching.steps import Outputs, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +57,8 @@ class EmbeddingStep:
         return [trunk.model for trunk in self._trunks]
 
     def prepare(self, track: Track) -> Prepared:
-        """Resample, set the level and cut the windows; no network runs on silence."""
-        measured_at = self.models[0].spec.sample_rate
-        levelled = track.levelled_at(measured_at)
-        if levelled is None:
-            return Prepared({})
-        heard, gain = levelled
-
-        def cut(model: CheckpointModel) -> Tensor:
-            rate = model.spec.sample_rate
-            at_rate = heard if rate == measured_at else track.mono_at(rate).mul_(gain)
-            return audible(model.cut(at_rate), gain)
-
-        windows = WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
-        return Prepared(windows, context=gain)
+        """See `levelled_windows`."""
+        return levelled_windows(track, self.models, self.models[0].spec.sample_rate)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> EmbeddingResult:
         """Average over the windows, project or pad, and normalise."""

@@ -1,7 +1,6 @@
 """The mood step: Spotify-style attributes and tags of a whole track."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import stdev
 
@@ -11,13 +10,13 @@ from torch import Tensor
 from models.checkpoints.cards import ModelCard
 from models.vibenet import ATTRIBUTES
 from pipelines.analysis.networks.checkpoint_model import EAGER, CheckpointModel, Execution, load
+from pipelines.analysis.networks.levelled import levelled_windows
 from pipelines.analysis.records import MoodResult
 from pipelines.analysis.tags.attributes import MAPPING_NETWORK, attributes_from_tags
 from pipelines.analysis.tags.tagging import Vocabulary, calibrated_tags, vocabulary_of
 from pipelines.analysis.tags.vocals import instrumentalness, speechiness
-from pipelines.audio.gain import audible
 from pipelines.audio.track import Track
-from pipelines.batching.steps import Outputs, Prepared, WindowsOnDemand
+from pipelines.batching.steps import Outputs, Prepared
 
 SAMPLE_RATE = 16_000
 """Hz at which the loudness is measured."""
@@ -56,19 +55,8 @@ class MoodStep:
         return (self._tagger,) if self._attributes is None else (self._attributes, self._tagger)
 
     def prepare(self, track: Track) -> Prepared:
-        """Resample, measure the loudness and cut the windows; no network runs on silence."""
-        levelled = track.levelled_at(SAMPLE_RATE)
-        if levelled is None:
-            return Prepared({})
-        samples, gain = levelled
-
-        def cut(model: CheckpointModel) -> Tensor:
-            rate = model.spec.sample_rate
-            at_rate = samples if rate == SAMPLE_RATE else track.mono_at(rate).mul_(gain)
-            return audible(model.cut(at_rate), gain)
-
-        windows = WindowsOnDemand({model.model_id: partial(cut, model) for model in self.models})
-        return Prepared(windows, context=gain)
+        """See `levelled_windows`."""
+        return levelled_windows(track, self.models, SAMPLE_RATE)
 
     def finish(self, prepared: Prepared, outputs: Outputs) -> MoodResult:
         """Average over the windows and calibrate the tags."""
