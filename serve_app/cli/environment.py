@@ -57,6 +57,15 @@ ConfigOption = Annotated[
     ),
 ]
 
+HereOption = Annotated[
+    bool, typer.Option("--here", help="Analyse in this process even if a service runs.")
+]
+
+PartialOption = Annotated[
+    bool,
+    typer.Option("--partial", help="Mood and embedding from 3 x 10 s; the service is not used."),
+]
+
 TempoRangeOption = Annotated[
     str | None,
     typer.Option("--tempo-range", help="Look for the tempo between these BPM.", metavar="80-160"),

@@ -30,6 +30,8 @@ from serve_app.cli.analysis.loaded import (
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded, files_below
 from serve_app.cli.environment import (
     ConfigOption,
+    HereOption,
+    PartialOption,
     TempoRangeOption,
     console,
     errors,
@@ -95,18 +97,11 @@ def analyze(
         bool, typer.Option("--embedding", help="Include the 768-d embedding.")
     ] = False,
     tempo_range: TempoRangeOption = None,
-    here: Annotated[
-        bool, typer.Option("--here", help="Analyse in this process even if a service runs.")
-    ] = False,
+    here: HereOption = False,
     jobs: Annotated[
         int, typer.Option(min=1, help="Processes to share the files among if no service is used.")
     ] = 2,
-    partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial", help="Mood and embedding from 3 x 10 s; the service is not used."
-        ),
-    ] = False,
+    partial: PartialOption = False,
     max_windows: Annotated[
         int,
         typer.Option(

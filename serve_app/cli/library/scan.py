@@ -21,6 +21,8 @@ from serve_app.cli.analysis.loaded import LoadingError
 from serve_app.cli.analysis.sources import SOURCES_HELP, expanded
 from serve_app.cli.environment import (
     ConfigOption,
+    HereOption,
+    PartialOption,
     TempoRangeOption,
     console,
     fail,
@@ -73,18 +75,11 @@ def scan(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
     ] = False,
-    here: Annotated[
-        bool, typer.Option("--here", help="Analyse in this process even if a service runs.")
-    ] = False,
+    here: HereOption = False,
     jobs: Annotated[
         int, typer.Option(min=1, help="Processes that analyse if no service is used.")
     ] = 2,
-    partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial", help="Mood and embedding from 3 x 10 s; the service is not used."
-        ),
-    ] = False,
+    partial: PartialOption = False,
     again: Annotated[
         bool, typer.Option("--again", help="Analyse known files again, as after a swap of models.")
     ] = False,
