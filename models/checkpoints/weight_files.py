@@ -49,7 +49,7 @@ def write_tensors(
     path.chmod(mode)
 
 
-def read_tensors(kind: Format, paths: Sequence[Path], state_key: str = "") -> dict[str, Tensor]:
+def read_tensors(kind: Format, paths: Sequence[Path], state_key: str) -> dict[str, Tensor]:
     """Read weight files to tensors under their original names.
 
     Args:

@@ -69,8 +69,8 @@ class SpectralFinisher:
     sound: tuple[str, FrameGrid]
     chords: tuple[str, FrameGrid]
     levels: tuple[str, ...]
-    key_networks: str | None = None
-    tempo_range: TempoRange | None = None
+    key_networks: str | None
+    tempo_range: TempoRange | None
 
     def __call__(self, context: object, outputs: Outputs) -> SpectralResult:
         """See `Finisher`."""
@@ -161,7 +161,7 @@ class SpectralStep:
         levels: tuple[LevelModel, LevelModel],
         sound: SoundModel,
         chords: ChordModel,
-        key_networks: KeyNetworkModel | None = None,
+        key_networks: KeyNetworkModel | None,
     ) -> None:
         self._beats, self._chroma, self._levels, self._sound = beats, chroma, levels, sound
         self._chords, self._key_networks = chords, key_networks

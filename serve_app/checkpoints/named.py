@@ -41,8 +41,8 @@ class NamedModels:
         cards: Callable[[], Mapping[str, ModelCard]],
         in_use: Callable[[], Mapping[str, str]],
         model_dir: Path,
-        licences: LicencePolicy = "any",
-        room_bytes: int = 0,
+        licences: LicencePolicy,
+        room_bytes: int,
     ) -> None:
         self._cards = cards
         self._in_use = in_use

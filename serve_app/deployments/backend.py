@@ -42,7 +42,7 @@ class RayBackend:
         spectral: DeploymentHandle[Any],
         mood: DeploymentHandle[Any],
         embedding: DeploymentHandle[Any] | None,
-        excerpt: Excerpt | None = None,
+        excerpt: Excerpt | None,
     ) -> None:
         """Use the deployments; without ``embedding``, ``mood`` is a `MoodAndEmbedding`.
 

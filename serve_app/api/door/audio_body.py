@@ -48,7 +48,7 @@ def is_short(request: Request) -> bool:
     return is_json(headers.get("content-type", "")) and int(length) <= LONGEST_JSON
 
 
-def check_length(content_length: str | None, limit_bytes: int, room: int = 0) -> None:
+def check_length(content_length: str | None, limit_bytes: int, room: int) -> None:
     """Refuse a body whose declared length is 0, or over the limit by more than ``room`` bytes.
 
     Raises:

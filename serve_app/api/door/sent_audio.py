@@ -104,12 +104,12 @@ class SentBody:
 
     Attributes:
         chunks: The bytes of audio, which can be read once.
-        head: The first bytes; empty if they were not examined.
+        head: The first bytes.
         json: The whole body if it is JSON; ``chunks`` is then already read.
     """
 
     chunks: AsyncIterator[bytes]
-    head: bytes = b""
+    head: bytes
     json: bytes | None = None
 
 

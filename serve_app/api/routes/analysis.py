@@ -106,9 +106,9 @@ async def analyse_upload(
     require_gpu(services.tiers, tier)
     audio = SentAudio(request, services, caller, tier)
     options = AnalysisOptions(
+        request_id(request),
         format,
         include_embedding,
-        request_id(request),
         tempo_range=tempo_range,
         embedding_model=embedding_model or "",
     )
@@ -150,9 +150,9 @@ async def analyse_url(
         require_embedding(services.tiers, tier)
     require_gpu(services.tiers, tier)
     options = AnalysisOptions(
+        request_id(request),
         format,
         include_embedding,
-        request_id(request),
         tempo_range=tempo_range,
         embedding_model=embedding_model or "",
     )

@@ -128,7 +128,7 @@ def _fingerprint_of(path: Path) -> str | None:
 
 @asynccontextmanager
 async def service_engine(
-    settings: Settings, files: LocalFiles, within: TempoRange | None = None
+    settings: Settings, files: LocalFiles, within: TempoRange | None
 ) -> AsyncIterator[ServiceEngine]:
     """Connect to the jobs of this installation's service; see `ServiceEngine`.
 

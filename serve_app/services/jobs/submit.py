@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 
 from models.rhythm.tempo import TempoRange
 from pipelines.analysis.features import from_json
@@ -21,7 +21,7 @@ from serve_app.domain.prices import Prices
 from serve_app.domain.telemetry.facts import known_facts
 from serve_app.domain.telemetry.spans import traced_ids
 from serve_app.domain.tiers import Tier
-from serve_app.domain.ulid import ALPHABET, LENGTH, new_ulid
+from serve_app.domain.ulid import ALPHABET, LENGTH
 from serve_app.ledger.jobs.queue import Jobs
 from serve_app.ledger.jobs.types import (
     AnalysisJob,
@@ -60,9 +60,9 @@ class AnalysisOptions:
         embedding_model: See `AnalysisJob`.
     """
 
+    request_id: str
     format: str | None = None
     include_embedding: bool = False
-    request_id: str = field(default_factory=new_ulid)
     library_id: str = ""
     tempo_range: TempoRange | None = None
     embedding_model: str = ""

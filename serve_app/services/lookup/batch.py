@@ -79,7 +79,7 @@ class BatchService:
         ledger: Ledger,
         charging: Charging,
         *,
-        cached_free: bool = False,
+        cached_free: bool,
     ) -> None:
         """Use ``lookup``; ``cached_free`` is the operator's choice not to charge cached slots."""
         self._lookup = lookup

@@ -59,7 +59,7 @@ class Missing:
 
     key: str
     source: Source | None
-    library_id: str = ""
+    library_id: str
 
 
 class Finder:
@@ -69,7 +69,7 @@ class Finder:
         self,
         cache: FeatureCache,
         audio: TrackAudio | SimulatedAudio,
-        library: LibraryFeatures | None = None,
+        library: LibraryFeatures | None,
     ) -> None:
         self._cache = cache
         self._audio = audio

@@ -44,13 +44,7 @@ UNFIT_AUDIO = (
 class TrackJobs:
     """Submits jobs and waits for them."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        cache: FeatureCache,
-        flights: Cache,
-        wait_s: float = DEFAULT_WAIT_S,
-    ) -> None:
+    def __init__(self, jobs: Jobs, cache: FeatureCache, flights: Cache, wait_s: float) -> None:
         self._jobs = jobs
         self._cache = cache
         self._flights = flights

@@ -33,7 +33,7 @@ class Recordings:
         seen: Recordings to begin with.
     """
 
-    def __init__(self, model: str, seen: Iterable[Neighbour] = ()) -> None:
+    def __init__(self, model: str, seen: Iterable[Neighbour]) -> None:
         self._same_sound = SAME_SOUND if model in OURS else SAME_VECTOR
         self._names: set[str] = set()
         self._sounds: list[tuple[float, np.ndarray]] = []

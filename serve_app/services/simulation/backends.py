@@ -9,12 +9,8 @@ from serve_app.domain.tiers import Tier
 from serve_app.ledger.jobs.types import FileSource, ObjectSource, SimulatedSource, Source, UrlSource
 from serve_app.services.embedding import Embedded
 from serve_app.services.identify.identified import Identified
-from serve_app.services.lookup.feature_cache import FeatureCache, track_key
-from serve_app.services.simulation.features import (
-    MODEL_ID,
-    simulated_features,
-    simulated_quick,
-)
+from serve_app.services.lookup.feature_cache import FeatureCache, quick_of, track_key
+from serve_app.services.simulation.features import MODEL_ID, simulated_features
 
 
 def seed_of(source: Source) -> str:
@@ -82,7 +78,7 @@ class SimulatedQuick:
     ) -> QuickFeatures:
         """Return tempo and key of anything."""
         del max_audio_s, max_bytes, with_key  # any bytes are audio
-        return simulated_quick(seed_of(source), tempo_range)
+        return quick_of(simulated_features(seed_of(source), tempo_range))
 
 
 class SimulatedEmbed:

@@ -8,7 +8,6 @@ from pipelines.analysis.records import (
     EMBEDDING_DIMENSION,
     Chord,
     MoodTag,
-    QuickFeatures,
     Section,
     Segment,
     TempoAlternative,
@@ -33,18 +32,6 @@ def _numbers(seed: str) -> Callable[[], float]:
         return int.from_bytes(digest[:4], "big") / 2**32
 
     return draw
-
-
-def simulated_quick(seed: str, tempo_range: TempoRange | None = None) -> QuickFeatures:
-    """Return tempo and key of anything."""
-    features = simulated_features(seed, tempo_range)
-    return QuickFeatures(
-        features.tempo,
-        features.tempo_confidence,
-        features.key,
-        features.mode,
-        features.camelot,
-    )
 
 
 def simulated_features(seed: str, tempo_range: TempoRange | None = None) -> TrackFeatures:
