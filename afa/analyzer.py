@@ -67,7 +67,7 @@ class Analyzer:
         Raises:
             AudioError: The file cannot be read or analysed, or the device has too little memory
                 for it.
-            MachineError: The device failed.
+            MachineError: This machine cannot decode any file, or the device failed.
         """
         from afa.device import no_memory_for, on_device
         from afa.reading import read
@@ -100,6 +100,9 @@ class Analyzer:
 
         Yields:
             Each track as soon as it is done, not necessarily in the order of the paths.
+
+        Raises:
+            MachineError: This machine cannot decode any file, or the device failed.
         """
         from afa.streaming import stream
         from pipelines.analysis.merge import merge
@@ -125,6 +128,7 @@ class Analyzer:
 
         Raises:
             AudioError: One of the files cannot be analysed.
+            MachineError: This machine cannot decode any file, or the device failed.
         """
         from afa.streaming import stream
 

@@ -245,6 +245,7 @@ class Library:
 
         Raises:
             AudioError: The file cannot be read or analysed.
+            MachineError: This machine cannot decode any file, or the device failed.
         """
         from serve_app.library.rows import location_term
         from serve_app.services.scan.landmarks import LandmarkIndex

@@ -186,7 +186,7 @@ def _claims(payload: bytes) -> AudioClaims:
     """Read what a child reports about the headers.
 
     Raises:
-        UndecodableAudioError: No honest child would report this.
+        DecoderCrashedError: No honest child would report this.
     """
     try:
         claims = AudioClaims(**json.loads(payload))

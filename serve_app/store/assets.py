@@ -26,6 +26,7 @@ class Assets:
 
         Raises:
             PayloadTooLargeError: It would exceed the owner's quota.
+            ServiceUnavailableError: Redis is unavailable, or that record has just expired.
         """
         owner, track = asset.owner, asset.track or ""
         word, *rest = await self._store.run(

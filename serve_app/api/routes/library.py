@@ -153,6 +153,7 @@ async def added_in(
 
     Raises:
         RequestValidationError: It is not as it must be.
+        BadRequestError: The body is neither a JSON object nor audio.
         UnsupportedMediaTypeError: The body is no audio.
     """
     said = names.model_dump(exclude_unset=True)

@@ -75,6 +75,7 @@ class ServiceEngine:
         Raises:
             UnprocessableAudioError: It is not fit for analysis; ``code`` says why.
             ServiceUnavailableError: The service did not do it in time, or has ended.
+            InternalError: The service lost the result.
         """
         job_id = await self._submit(path)
         job = await self._ended(job_id)

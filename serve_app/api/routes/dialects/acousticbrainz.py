@@ -236,6 +236,7 @@ async def document(
 
     Raises:
         TrackNotFoundError: Nothing is known of the recording.
+        TierRequiredError: It must be computed, which the tier does not include.
     """
     if n:
         raise TrackNotFoundError(ONE_DOCUMENT)
