@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
+from starlette.routing import Route
 
 from serve_app.api import errors, openapi
 from serve_app.api.door.unknown import FIELDS as UNKNOWN_FIELDS
@@ -116,10 +117,9 @@ def create_app(
     shown = [pages.reference, pages.playground] if playground else [pages.reference]
     for router in shown:
         app.router.routes += router.routes
-    routes = [
-        route for router in (*(group.router for group in GROUPS), *shown) for route in router.routes
-    ]
-    slashed = frozenset(path for route in routes if (path := route.path).endswith("/"))
+    slashed = frozenset(
+        route.path for route in app.routes if isinstance(route, Route) and route.path.endswith("/")
+    )
     app.add_middleware(SlashMiddleware, slashed=slashed)
     app.add_middleware(HeadMiddleware)
     if cors_origins:

@@ -37,6 +37,7 @@ def test_a_phase_slip_does_not_move_the_tempo() -> None:
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_too_few_beats(n: int) -> None:
     assert dominant_tempo(np.arange(n) * 0.5) == 0.0
+    assert dominant_tempo(np.arange(3) * 0.5) == pytest.approx(120)
 
 
 @pytest.mark.parametrize("tempo", [80, 120, 150])
