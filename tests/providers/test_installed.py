@@ -99,7 +99,6 @@ async def test_a_provider_is_on_once_a_setting_of_it_is_there() -> None:
     assert found == TrackIdentity(artist="The Band", title="http://shop", isrc="QZAFA2600001")
     statuses = {one.name: one.is_on for one in providers.statuses}
     assert (statuses["shop"], statuses["shelf"], statuses["itunes"]) == (True, False, False)
-    await providers.close()
 
 
 async def test_a_source_of_audio_is_told_from_one_of_identities() -> None:
@@ -107,7 +106,6 @@ async def test_a_source_of_audio_is_told_from_one_of_identities() -> None:
     providers = build_providers(settings, LocalRateLimiter())
     assert [one.name for one in providers.audio] == ["catalog", "shelf"]
     assert providers.identities == []
-    await providers.close()
 
 
 async def test_a_recogniser_is_asked_last_and_named_while_it_is_off() -> None:

@@ -21,7 +21,6 @@ from serve_app.providers.identities.musicbrainz import MusicBrainz
 from serve_app.providers.identities.spotify import Spotify
 from serve_app.providers.identities.youtube import YouTube
 from serve_app.providers.installed import Installed
-from serve_app.providers.web.http_client import ProviderClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +79,6 @@ class Providers:
     identities: list[IdentityProvider]
     audio: list[AudioSource]
     statuses: list[ProviderStatus]
-    clients: list[ProviderClient]
-
-    async def close(self) -> None:
-        """Close all connections."""
-        for client in self.clients:
-            await client.close()
 
 
 def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Providers:
@@ -98,53 +91,46 @@ def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Provide
         raise ValueError("Deezer previews need Deezer to be on")
     identities: list[IdentityProvider] = []
     audio: list[AudioSource] = [CatalogAudio()]
-    clients: list[ProviderClient] = []
-    if settings.contact:
-        listenbrainz = ListenBrainz(
-            settings.listenbrainz_base_url,
-            settings.contact,
-            settings.version,
-            limiter,
-            settings.listenbrainz_token,
-        )
-        musicbrainz = MusicBrainz(
-            settings.musicbrainz_base_url, settings.contact, settings.version, limiter
-        )
-        identities += [listenbrainz, musicbrainz]
-        clients += [listenbrainz.client, musicbrainz.client]
+    contact, version = settings.contact, settings.version
+    if contact:
+        identities += [
+            ListenBrainz(
+                settings.listenbrainz_base_url,
+                contact,
+                version,
+                limiter,
+                settings.listenbrainz_token,
+            ),
+            MusicBrainz(settings.musicbrainz_base_url, contact, version, limiter),
+        ]
     if settings.jamendo_client_id:
-        jamendo = JamendoAudio(
-            settings.jamendo_base_url,
-            settings.jamendo_client_id,
-            settings.jamendo_allow_restricted,
-            limiter,
+        audio.append(
+            JamendoAudio(
+                settings.jamendo_base_url,
+                settings.jamendo_client_id,
+                settings.jamendo_allow_restricted,
+                limiter,
+            )
         )
-        audio.append(jamendo)
-        clients.append(jamendo.client)
     if settings.deezer_enabled:
         deezer = Deezer(settings.deezer_base_url, limiter)
         identities.append(deezer)
-        clients.append(deezer.client)
         if settings.deezer_previews_enabled:
             audio.append(DeezerPreviews(deezer))
     if settings.itunes_enabled:
-        itunes = ITunes(settings.itunes_base_url, limiter)
-        identities.append(itunes)
-        clients.append(itunes.client)
+        identities.append(ITunes(settings.itunes_base_url, limiter))
     if settings.spotify_client_id and settings.spotify_client_secret:
-        spotify = Spotify(
-            settings.spotify_base_url,
-            settings.spotify_token_url,
-            settings.spotify_client_id,
-            settings.spotify_client_secret,
-            limiter,
+        identities.append(
+            Spotify(
+                settings.spotify_base_url,
+                settings.spotify_token_url,
+                settings.spotify_client_id,
+                settings.spotify_client_secret,
+                limiter,
+            )
         )
-        identities.append(spotify)
-        clients.append(spotify.client)
     if settings.youtube_enabled:
-        youtube = YouTube(settings.youtube_oembed_url, limiter)
-        identities.append(youtube)
-        clients.append(youtube.client)
+        identities.append(YouTube(settings.youtube_oembed_url, limiter))
     others, other_audio = _installed(settings, limiter)
     identities += others
     audio += other_audio
@@ -154,7 +140,7 @@ def build_providers(settings: ProviderSettings, limiter: RateLimiter) -> Provide
         ProviderStatus(other.name, bool(other.settings), other.kind.terms)
         for other in settings.others
     ]
-    return Providers(identities, audio, statuses, clients)
+    return Providers(identities, audio, statuses)
 
 
 def _installed(

@@ -24,6 +24,7 @@ from serve_app.providers.identities.registry import (
     build_providers,
 )
 from serve_app.providers.identities.youtube import OEmbed, identity_of
+from serve_app.providers.web.http_client import ProviderClient
 from tests.providers.stub_server import (
     ALBUM,
     APPLE,
@@ -80,10 +81,20 @@ async def no_sleep(seconds: float) -> None:
 @pytest.fixture
 async def providers(stub: Stub) -> AsyncIterator[Providers]:
     made = build_providers(stub_settings(stub), Unlimited())
-    for client in made.clients:
+    for client in clients_of(made):
         client._sleep = no_sleep
     yield made
-    await made.close()
+    await close(made)
+
+
+def clients_of(providers: Providers) -> list[ProviderClient]:
+    made = (*providers.identities, *providers.audio)
+    return [one.client for one in made if hasattr(one, "client")]
+
+
+async def close(providers: Providers) -> None:
+    for client in clients_of(providers):
+        await client.close()
 
 
 def named(providers: Providers, name: str) -> IdentityProvider:
@@ -338,7 +349,7 @@ async def test_wrong_spotify_credentials_are_a_refusal(stub: Stub) -> None:
         await named(made, "spotify").by_id(BY_ID["spotify"])
     with pytest.raises(ProviderSkippedError):
         await named(made, "spotify").by_id(BY_ID["spotify"])
-    await made.close()
+    await close(made)
 
 
 PAPER = TrackIdentity(artist=ARTIST, title=TITLE, isrc=ISRC, duration_s=213.0)
@@ -363,7 +374,7 @@ async def test_jamendo_uses_restricted_licences_only_on_request(stub: Stub) -> N
     made = build_providers(settings, Unlimited())
     assert await source(made, "jamendo").locate(replace(PAPER, title="Restricted")) is not None
     assert await source(made, "jamendo").locate(replace(PAPER, title="Closed")) is None
-    await made.close()
+    await close(made)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +411,7 @@ async def test_limits_are_the_published_ones_or_below(stub: Stub) -> None:
     assert limits["musicbrainz"] == RateLimit(1, 1.0)
     assert limits["deezer"] == RateLimit(45, 5.0)
     assert limits["itunes"] == RateLimit(18, 60.0)
-    await made.close()
+    await close(made)
 
 
 async def test_listenbrainz_is_not_searched_without_a_token(stub: Stub) -> None:
@@ -408,7 +419,7 @@ async def test_listenbrainz_is_not_searched_without_a_token(stub: Stub) -> None:
     listenbrainz = named(made, "listenbrainz")
     assert not listenbrainz.can_search
     assert await listenbrainz.by_id(BY_ID["listenbrainz"]) is not None
-    await made.close()
+    await close(made)
 
 
 async def test_nothing_is_on_by_default_but_the_catalog() -> None:

@@ -22,7 +22,13 @@ from serve_app.providers.identities.memo import FOUND_TTL_S, MISSING_TTL_S, Memo
 from serve_app.providers.identities.registry import Providers, build_providers
 from serve_app.providers.identities.resolution import Resolution
 from serve_app.providers.identities.resolver import Resolver
-from tests.providers.identities.test_identity_providers import Unlimited, no_sleep, stub_settings
+from tests.providers.identities.test_identity_providers import (
+    Unlimited,
+    clients_of,
+    close,
+    no_sleep,
+    stub_settings,
+)
 from tests.providers.stub_server import (
     APPLE,
     ARTIST,
@@ -62,10 +68,10 @@ class Memory:
 @pytest.fixture
 async def providers(stub: Stub) -> AsyncIterator[Providers]:
     made = build_providers(stub_settings(stub), Unlimited())
-    for client in made.clients:
+    for client in clients_of(made):
         client._sleep = no_sleep
     yield made
-    await made.close()
+    await close(made)
 
 
 @pytest.fixture

@@ -16,7 +16,12 @@ from serve_app.providers.identities.resolver import Resolver
 from serve_app.providers.recognisers.acoustid import AcoustId
 from serve_app.providers.web.http_client import ProviderClient
 from serve_app.services.identify.completion import Completion
-from tests.providers.identities.test_identity_providers import Unlimited, no_sleep, stub_settings
+from tests.providers.identities.test_identity_providers import (
+    Unlimited,
+    clients_of,
+    no_sleep,
+    stub_settings,
+)
 from tests.providers.identities.test_resolver import ALL_IDS, Memory
 from tests.providers.recognisers import identify_stub
 from tests.providers.recognisers.identify_stub import IdentifyStub, running_identify_stub
@@ -51,8 +56,8 @@ async def completion(library: Library, stub: Stub) -> AsyncIterator[Making]:
 
     def make(remote: IdentifyStub | None = None) -> Completion:
         providers = build_providers(stub_settings(stub), Unlimited())
-        clients.extend(providers.clients)
-        for client in providers.clients:
+        clients.extend(clients_of(providers))
+        for client in clients:
             client._sleep = no_sleep
         acoustid = None
         if remote is not None:
