@@ -56,7 +56,7 @@ def bind(args: AppArgs, overrides: Mapping[str, Mapping[str, Any]]) -> Applicati
         topup_replicas=settings.topup_replicas,
         jobs=args.jobs,
     )
-    urls = UrlOptions(ports=settings.url_ports, networks=settings.url_networks)
+    urls = UrlOptions.of(settings)
 
     published = files.checkpoints_url(settings)
 

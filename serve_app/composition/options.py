@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from afa.cards import usable_cards
+from configs.settings import Settings
 from models.checkpoints.cards import ModelCard, choose_cards
 from serve_app.composition.files import checkpoint_mirror, tracks_mirror
 from serve_app.composition.model_args import ModelArgs
@@ -112,6 +113,11 @@ class UrlOptions(BaseModel):
 
     ports: tuple[int, ...] = (80, 443)
     networks: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "UrlOptions":
+        """Return what the environment allows."""
+        return cls(ports=settings.url_ports, networks=settings.url_networks)
 
     def guard(self) -> UrlGuard:
         """Return the guard that checks every address before a connection is made."""

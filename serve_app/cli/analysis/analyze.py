@@ -244,8 +244,7 @@ def local_file(source: str) -> Iterator[Path]:
     if not is_url(source):
         yield Path(source).absolute()
         return
-    settings = Settings()
-    guard = UrlOptions(ports=settings.url_ports, networks=settings.url_networks).guard()
+    guard = UrlOptions.of(Settings()).guard()
     with TemporaryDirectory(prefix="afa-") as folder:
         path = Path(folder) / "audio"
         asyncio.run(AudioUrlFetcher(guard).fetch(source, path, MAX_URL_BYTES))

@@ -138,8 +138,7 @@ def _place(source: str, settings: Settings) -> Place:
         return place_of(source)
     from serve_app.services.scan.table import Table
 
-    urls = UrlOptions(ports=settings.url_ports, networks=settings.url_networks)
-    return Table(Path(source), urls.guard())
+    return Table(Path(source), UrlOptions.of(settings).guard())
 
 
 def _require_all(source: str, place: Place, listed: Sequence[Found | Trouble]) -> None:
