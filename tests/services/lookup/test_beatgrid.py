@@ -53,6 +53,14 @@ def test_a_verified_tempo_moves_the_beats_onto_a_steady_grid() -> None:
     assert grid.downbeats[1] - grid.downbeats[0] == pytest.approx(2.0, abs=0.001)
 
 
+def test_without_a_downbeat_to_go_by_the_first_beat_is_one() -> None:
+    identity = TrackIdentity(tempo=120.0, is_verified=True)
+    grid = fitted_grid(identity, replace(FEATURES, downbeats=[]))
+    assert grid.downbeats == grid.beats[::4]
+    upbeat = fitted_grid(identity, replace(FEATURES, duration_s=0.6, beats=[0.2], downbeats=[0.7]))
+    assert (upbeat.beats, upbeat.downbeats, upbeat.downbeat) == ([0.2], [], 0.2)
+
+
 def test_a_track_without_beats_has_an_empty_grid() -> None:
     silent = replace(FEATURES, beats=[], downbeats=[], tempo=0.0)
     assert fitted_grid(TrackIdentity(), silent).beats == []
