@@ -263,6 +263,20 @@ async def test_a_replica_that_is_too_slow_is_named(
     assert store.chosen == {}
 
 
+async def test_a_proposal_that_has_lapsed_changes_nothing(
+    store: Memory, replicas: tuple[Replica, Replica]
+) -> None:
+    replicas[0].may_load.clear()
+    driver = asyncio.create_task(swap(store, "embedding", NEW))
+    await until(lambda: store.by_replica["two"].ready_for != "")
+    store.proposal = None
+    with pytest.raises(SwapError, match="lapsed; nothing was changed"):
+        await driver
+    replicas[0].may_load.set()
+    assert store.chosen == {}
+    await until(lambda: replicas[1].alive == [OLD])
+
+
 async def test_a_replica_that_does_not_switch_is_named(
     store: Memory, replicas: tuple[Replica, Replica]
 ) -> None:
