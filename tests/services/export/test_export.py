@@ -63,6 +63,8 @@ def test_steady_music_is_one_stretch(bpm: float) -> None:
     assert mark.bpm == pytest.approx(bpm, abs=0.02)
     assert mark.start_s == pytest.approx(0.41, abs=0.01)
     assert mark.beat == 3
+    (without_bars,) = beat_grid(replace(features(beats), downbeats=[]))
+    assert without_bars.beat == 1
 
 
 def test_beats_that_were_misplaced_change_no_tempo() -> None:

@@ -135,6 +135,20 @@ async def test_a_track_is_asked_about_again_until_every_service_answers(
     assert await completion().go_on() == 0
 
 
+async def test_an_unsure_answer_names_no_track(
+    library: Library, remote: IdentifyStub, completion: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.services.identify.completion.SURE", 94)  # the stub says 93
+    guessed = {"title": "file name"}
+    unnamed = TrackIdentity(title="01", duration_s=213.0)
+    one = put(library, unnamed, sources=guessed, fingerprint="AQAAfingerprint")
+    assert await completion(remote).go_on() == 1
+    track = library.get(one)
+    assert track is not None
+    assert (track.identity.title, track.identity.mbid) == ("01", None)
+    assert track.asked == "musicbrainz, acoustid"
+
+
 async def test_who_cannot_answer_is_asked_again_later(
     library: Library, stub: Stub, completion: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from moto.server import ThreadedMotoServer
 
 from pipelines.audio.decode import decode, decode_segments
 from pipelines.fingerprint.make import Fingerprinter
+from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
 from serve_app.library.measures import measures_of
 from serve_app.library.query import TrackQuery
@@ -33,6 +34,7 @@ from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
 from serve_app.providers.fingerprints.manifest import exclusive
 from serve_app.providers.fingerprints.track_keys import key_of_file
+from serve_app.providers.tags.identity import TAGS, TaggedIdentity
 from serve_app.services.export.tracks import files_of
 from serve_app.services.scan import landmarks
 from serve_app.services.scan.entries import Hearing
@@ -50,6 +52,7 @@ from serve_app.services.scan.places import (
     fetched,
 )
 from serve_app.services.scan.report import Outcome, ScanReport
+from serve_app.services.scan.same import may_be_same
 from serve_app.services.scan.scan import NO_MEMORY, Scan
 from serve_app.services.simulation.features import simulated_features
 from serve_app.store.objects import open_backend
@@ -559,6 +562,20 @@ async def test_what_is_gone_is_marked_and_found_again(setting: Setting, music: P
     assert setting.titled("First").files[0].missing_since is None
 
 
+async def test_what_comes_back_with_its_folder_is_not_analysed_again(
+    setting: Setting, music: Path
+) -> None:
+    write(music / "album" / "c.ogg", 3, artist="Nina", title="Third")
+    await setting.scan(Folder(music))
+    (music / "album").rename(music.parent / "aside")
+    assert (await setting.scan(Folder(music))).counts[Outcome.MISSING] == 1
+    (music.parent / "aside").rename(music / "album")
+    back = await setting.scan(Folder(music))
+    assert back.counts == {Outcome.UNCHANGED: 2, Outcome.RETURNED: 1}
+    assert setting.titled("Third").files[0].missing_since is None
+    assert setting.engine.heard.count("c.ogg") == 1
+
+
 async def test_a_file_that_is_reached_through_another_link_has_one_place(
     setting: Setting, music: Path
 ) -> None:
@@ -794,6 +811,12 @@ async def test_parts_of_one_piece_are_tracks_and_what_begins_later_is_a_copy(
     assert report.counts == {Outcome.ADDED: 2, Outcome.JOINED: 1}
     (joined,) = [track for track in setting.tracks() if len(track.files) == 2]
     assert {Path(file.location).stem for file in joined.files} == {"beginning", "beginning late"}
+
+
+def test_recordings_of_other_lengths_are_two() -> None:
+    named = TaggedIdentity(TrackIdentity(artist="Nina", title="Same"), {"title": TAGS})
+    assert may_be_same(named, 200.0, named, 201.0)
+    assert not may_be_same(named, 200.0, named, 201.1)
 
 
 async def test_every_file_of_a_track_keeps_the_level_of_its_own_master(
