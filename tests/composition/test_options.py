@@ -12,7 +12,8 @@ from models.checkpoints.cards import CardError
 from pipelines.analysis.networks.checkpoint_model import EAGER, Execution
 from serve_app.composition.execution import execution_on
 from serve_app.composition.model_args import ExecutionOptions
-from serve_app.composition.options import ModelOptions
+from serve_app.composition.options import JobOptions, ModelOptions
+from serve_app.ledger.jobs.records import JobPolicy
 from tests.data.small_checkpoints import add_own_ast
 
 FAST = ExecutionOptions(dtype="bfloat16", batch_sizes=(1, 8), cuda_graphs=True)
@@ -25,6 +26,10 @@ def test_execution_is_for_gpus_only(tmp_path: Path) -> None:
         torch.bfloat16, (1, 8), cuda_graphs=True
     )
     assert execution_on(torch.device("cuda"), ModelOptions(model_dir=tmp_path)) == EAGER
+
+
+def test_a_file_that_says_nothing_of_jobs_leaves_their_limits() -> None:
+    assert JobOptions().policy() == JobPolicy()
 
 
 @pytest.mark.parametrize("sizes", [(8, 1), (1, 1), (0, 4)])
