@@ -153,8 +153,12 @@ def demo_audio() -> bytes:
 
 
 @pytest.fixture
-async def api(api_stores: StoreOptions, demo_catalog: Path) -> AsyncIterator[Application]:
+async def api(
+    api_stores: StoreOptions, demo_catalog: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Application]:
     """The application in this process, on empty servers, with a worker."""
+    # Its clients have no connection that could be reset, and so nothing to linger for.
+    monkeypatch.setattr("serve_app.api.unread.LINGER_S", 0.01)
     async with open_application(api_stores, demo_catalog) as application:
         yield application
 
