@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,8 +39,10 @@ FLUSH_POSTINGS = 16_000_000
 """Postings kept in memory before they become a segment: 128 MB, about 1,500 tracks."""
 COMMIT_EVERY = 1000
 MOST_SEGMENTS = 6
-"""A look-up visits every segment, so the smallest are merged beyond this number, as far as they fit
-into `MOST_FRAMES`: some 28,000 hours."""
+"""A look-up visits every segment, so some are merged beyond this number, as far as they fit into
+`MOST_FRAMES`: some 28,000 hours."""
+MOST_SHARE = 1 / 3
+"""A merge makes no larger part of the index if another is possible."""
 
 _Part = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
@@ -167,15 +170,25 @@ class FingerprintIndexBuilder:
         return True
 
     def commit(self) -> None:
-        """Publish everything so far, then merge small segments and delete unused ones."""
+        """Publish everything so far, then merge segments and delete unused ones."""
         self._flush()
         self._publish()
         while len(self._entries) > self._most_segments:
-            by_size = sorted(self._entries, key=lambda e: e.n_postings)
-            if not self._merge(by_size[:2]):
+            if not any(map(self._merge, self._alike())):
                 break
             self._publish()
         self._delete_unused()
+
+    def _alike(self) -> list[tuple[SegmentEntry, SegmentEntry]]:
+        """Return pairs to merge, best first: of like size, or each new track rewrites many."""
+        by_size = sorted(self._entries, key=lambda entry: entry.n_postings)
+        most = MOST_SHARE * sum(entry.n_postings for entry in by_size)
+
+        def cost(pair: tuple[SegmentEntry, SegmentEntry]) -> tuple[bool, float]:
+            small, large = (entry.n_postings for entry in pair)
+            return small + large > most, large / max(small, 1)
+
+        return sorted(pairwise(by_size), key=cost)
 
     def _open(self, entry: SegmentEntry) -> Segment:
         try:
@@ -245,7 +258,7 @@ class FingerprintIndexBuilder:
         )
         return SegmentEntry(name, len(keys), n_postings)
 
-    def _merge(self, entries: list[SegmentEntry]) -> bool:
+    def _merge(self, entries: Sequence[SegmentEntry]) -> bool:
         """Replace segments with one that lacks their dropped tracks, if they fit into one."""
         sources = [(self._open(e), set(e.dropped)) for e in entries]
         keys: list[str] = []

@@ -463,6 +463,20 @@ def test_an_index_grows_by_segments_which_are_merged(tmp_path: Path) -> None:
         assert (best.track_key, best.offset_s) == (key, pytest.approx(20, abs=0.1))
 
 
+def test_a_new_track_rewrites_few_others(tmp_path: Path) -> None:
+    short = [(f"short-{n}", track(n, 4.0)) for n in range(192)]
+    n_written = 0
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build(short[:180], commit_every=30)
+        for one in short[180:]:
+            before = set(tmp_path.glob("segment-*"))
+            builder.build([one])
+            new = set(tmp_path.glob("segment-*")) - before
+            n_written += sum(len(Segment(folder).keys) for folder in new)
+    assert FingerprintIndex.open(tmp_path).n_tracks == 192
+    assert n_written < 250
+
+
 def test_merging_changes_no_answer(tmp_path: Path) -> None:
     for name, most in (("one", 1), ("many", 99)):
         for half in (0, 1):
