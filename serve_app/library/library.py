@@ -26,7 +26,7 @@ from serve_app.library.edit import Edit
 from serve_app.library.nearest import Near, Nearest
 from serve_app.library.place import LibraryPlace
 from serve_app.library.query import SERVER, Position, TrackQuery
-from serve_app.library.rows import MODEL, SCHEMA, table_of
+from serve_app.library.rows import MODEL, SCHEMA, location_term, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Vectors
 from serve_app.library.view import FORMAT, Outline, View
@@ -168,6 +168,10 @@ class Library:
     def of_term(self, term: str, owner: str) -> list[LibraryTrack]:
         """Return an owner's tracks of a term; `serve_app.library.rows` makes terms."""
         return self._view.of_term(term, owner)
+
+    def locations(self, root: str) -> list[str]:
+        """Return the locations of files that begin with ``root``, ascending."""
+        return [root + rest for rest in self._view.terms(location_term(root))]
 
     def page(
         self, query: TrackQuery, owners: Sequence[str], limit: int, cursor: str | None = None

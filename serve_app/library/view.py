@@ -214,13 +214,14 @@ class View:
 
     def terms(self, kind: str) -> list[str]:
         """Return the rest of all terms that begin with ``kind``, ascending."""
-        connection, found = self._connection(), [kind]
+        connection, found, start = self._connection(), list[str](), kind
         while True:  # from term to term in the index, however many tracks each has
-            next_one = "SELECT min(term) FROM term WHERE term > ? AND term < ?"
-            (term,) = connection.execute(next_one, [found[-1], kind + LAST]).fetchone()
+            next_one = "SELECT min(term) FROM term WHERE term >= ? AND term < ?"
+            (term,) = connection.execute(next_one, [start, kind + LAST]).fetchone()
             if term is None:
-                return [term.removeprefix(kind) for term in found[1:]]
-            found.append(term)
+                return found
+            found.append(term.removeprefix(kind))
+            start = term + "\0"
 
     def track(self, track_id: str) -> tuple[LibraryTrack | None, int, str]:
         """Return a track, its revision and the write that made it; no track if it was removed.

@@ -106,6 +106,18 @@ def test_a_track_is_found_by_everything_that_names_it(opened: Opened) -> None:
     assert library.named("The Cure", "A Forest (live)", EVERYBODY) == []
 
 
+def test_the_files_of_a_folder_are_found_by_how_they_begin(opened: Opened) -> None:
+    library = opened()
+    where = ["/music/a.mp3", "/music/a.mp3.flac", "/music/é/b.mp3", "/music2/a.mp3"]
+    for location in where:
+        file = TrackFile(Place.PATH, location)
+        library.write([adding(replace(track(location), files=(file,)))])
+    assert library.locations("/music") == sorted(where)
+    assert library.locations("/music/") == sorted(where[:3])
+    assert library.locations(where[0]) == where[:2]
+    assert library.locations("/other") == []
+
+
 def test_an_account_s_tracks_are_its_own(opened: Opened) -> None:
     library = opened()
     mine, everybody_s = track(isrc=ISRC, owner="acct_1"), track("Lullaby")

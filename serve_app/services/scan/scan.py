@@ -17,6 +17,7 @@ from pipelines.audio.waveform import AudioError
 from serve_app.domain.errors import AfaError
 from serve_app.library.edit import Edit
 from serve_app.library.library import Library
+from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile
 from serve_app.library.track import Place as Kind
 from serve_app.providers.fingerprints.manifest import IndexBusyError
@@ -362,15 +363,20 @@ def gone_from(
     """
     unseen = {one.location for one in listed if isinstance(one, Trouble)}
     below_unseen = tuple(os.path.join(location, "") for location in unseen)
+    away = (
+        location
+        for location in library.locations(place.root)
+        if place.holds(location)
+        and location not in seen
+        and location not in unseen
+        and not location.startswith(below_unseen)
+    )
     lost = (
         Gone(track.track_id, file, _has_another_path(track, file, seen))
-        for track in library.all([OPERATOR])
+        for location in away
+        for track in library.of_term(location_term(location), OPERATOR)
         for file in track.files
-        if file.place is Kind.PATH
-        and place.holds(file.location)
-        and file.location not in seen
-        and file.location not in unseen
-        and not file.location.startswith(below_unseen)
+        if file.location == location and file.place is Kind.PATH
     )
     # A file that was named itself, with an extension that folders are not searched for, exists.
     return [one for one in lost if one.has_another_path or not os.path.isfile(one.file.location)]

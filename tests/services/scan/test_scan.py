@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from threading import Barrier, Thread
+from time import process_time
 
 import mutagen
 import numpy as np
@@ -28,7 +29,8 @@ from serve_app.domain.identity import TrackIdentity
 from serve_app.library.library import Library
 from serve_app.library.measures import measures_of
 from serve_app.library.query import TrackQuery
-from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.library.track import OPERATOR, LibraryTrack, TrackFile
+from serve_app.library.track import Place as Kind
 from serve_app.providers.catalog.search import Catalog
 from serve_app.providers.fingerprints.builder import FingerprintIndexBuilder
 from serve_app.providers.fingerprints.index import FingerprintIndex
@@ -53,10 +55,12 @@ from serve_app.services.scan.places import (
 )
 from serve_app.services.scan.report import Outcome, ScanReport
 from serve_app.services.scan.same import may_be_same
-from serve_app.services.scan.scan import NO_MEMORY, Scan
+from serve_app.services.scan.scan import NO_MEMORY, Scan, gone_from
 from serve_app.services.simulation.features import simulated_features
 from serve_app.store.objects import open_backend
 from tests.data.audio_files import encode
+from tests.library.library_setting import adding
+from tests.library.library_setting import track as new_track
 
 RATE = 44_100
 
@@ -574,6 +578,23 @@ async def test_what_comes_back_with_its_folder_is_not_analysed_again(
     assert back.counts == {Outcome.UNCHANGED: 2, Outcome.RETURNED: 1}
     assert setting.titled("Third").files[0].missing_since is None
     assert setting.engine.heard.count("c.ogg") == 1
+
+
+def test_what_is_gone_from_a_place_is_found_without_reading_the_whole_library(
+    setting: Setting, tmp_path: Path
+) -> None:
+    where = [tmp_path / f"{n}.ogg" for n in range(2000)]
+    files = [TrackFile(Kind.PATH, str(path)) for path in where]
+    tracks = [replace(new_track(file.location), files=(file,)) for file in files]
+    setting.library.write([adding(one) for one in tracks])
+    begun_s = process_time()
+    assert len(list(setting.library.all([OPERATOR]))) == 2000
+    walked_s = process_time() - begun_s
+    begun_s = process_time()
+    for path in where[:100]:
+        (lost,) = gone_from(setting.library, SingleFile(path), [], set())
+        assert lost.file.location == str(path)
+    assert process_time() - begun_s < 5 * walked_s
 
 
 async def test_a_file_that_is_reached_through_another_link_has_one_place(
