@@ -1,9 +1,11 @@
 """`afa export`: the library for DJ programs, players and tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
@@ -13,10 +15,14 @@ import typer
 from configs.settings import Settings
 from serve_app.cli.environment import console, errors, fail, is_device, told, written
 from serve_app.cli.library.opened import existing
+from serve_app.cli.output.progress import shown_steps
 from serve_app.composition.files import LocalFiles
+from serve_app.providers.catalog.build import Progress
 from serve_app.services.export import rekordbox, tables, traktor
 from serve_app.services.export.key_names import KeyFormat
 from serve_app.services.export.tracks import ExportTrack, looked_for
+
+NOTHING = "the library has no analysed tracks with files; run `afa scan FOLDER` first"
 
 
 class ExportFormat(StrEnum):
@@ -42,21 +48,46 @@ def export(
     settings = Settings()
     files = LocalFiles(settings.data_dir.absolute())
     library = existing(settings, files)
-    known = list(looked_for(library))
-    found = [one for one in known if one is not None]
-    n_away = len(known) - len(found)
-    left_out = f"{n_away} tracks are left out: their files are not there; is the disk mounted?"
-    if not found and n_away:
-        fail(left_out)
-    if not found:
-        fail("the library has no analysed tracks with files; run `afa scan FOLDER` first")
-    with told(OSError), replaced(file) as staged:
-        write(kind, found, staged, key_format)
+    tally = Tally()
+    is_quiet = is_device(file)
+    with told(OSError), shown_steps(is_quiet=is_quiet) as show, replaced(file) as staged:
+        found = tally.found(looked_for(library), show)
+        first = next(found, None)
+        if first is None:
+            fail(tally.left_out if tally.n_away else NOTHING)
+        write(kind, chain([first], found), staged, key_format)
     # A file that is written in place may be the output where this message would go.
-    where = errors if staged == file else console
-    where.print(f"{len(found)} tracks: {file}", highlight=False)
-    if n_away:
-        errors.print(left_out, style="yellow", highlight=False)
+    where = errors if is_quiet else console
+    where.print(f"{tally.n_found} tracks: {file}", highlight=False)
+    if tally.n_away:
+        errors.print(tally.left_out, style="yellow", highlight=False)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts a library's tracks as they are exported: a large one would fill the memory.
+
+    Attributes:
+        n_away: Tracks whose files are not there.
+    """
+
+    n_found: int = 0
+    n_away: int = 0
+
+    def found(self, tracks: Iterable[ExportTrack | None], show: Progress) -> Iterator[ExportTrack]:
+        """Yield the tracks that can be exported."""
+        for track in tracks:
+            if track is None:
+                self.n_away += 1
+                continue
+            self.n_found += 1
+            show("exporting", self.n_found, None)
+            yield track
+
+    @property
+    def left_out(self) -> str:
+        """What to tell of the tracks whose files are not there."""
+        return f"{self.n_away} tracks are left out: their files are not there; is the disk mounted?"
 
 
 @contextmanager
@@ -79,7 +110,9 @@ def replaced(file: Path) -> Iterator[Path]:
         staged.unlink(missing_ok=True)
 
 
-def write(kind: ExportFormat, found: list[ExportTrack], path: Path, key_format: KeyFormat) -> None:
+def write(
+    kind: ExportFormat, found: Iterable[ExportTrack], path: Path, key_format: KeyFormat
+) -> None:
     """Write tracks in the given format."""
     match kind:
         case ExportFormat.CSV:
@@ -89,7 +122,8 @@ def write(kind: ExportFormat, found: list[ExportTrack], path: Path, key_format: 
             with path.open("w", encoding="utf-8") as playlist:
                 tables.write_m3u(found, playlist)
         case ExportFormat.PARQUET:
-            tables.write_parquet(found, path)
+            with path.open("wb") as table:
+                tables.write_parquet(found, table)
         case ExportFormat.REKORDBOX:
             tree = rekordbox.collection(found, version("afa"), key_format)
             tree.write(path, encoding="UTF-8", xml_declaration=True)

@@ -62,10 +62,13 @@ def shown(
 
 
 @contextmanager
-def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
+def shown_steps(*, is_quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
     """Yield what shows one step after another, with its rate and the time left.
 
     It takes the step, how much of it is done, and how much there is, if that is known.
+
+    Args:
+        is_quiet: Show nothing, as when the output is the terminal, too.
     """
     title, begun_s, begun_at = "", 0.0, 0
     shown_s = time.monotonic()
@@ -77,7 +80,7 @@ def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
         TimeRemainingColumn(),
         console=errors,
         transient=True,
-        disable=not errors.is_terminal,
+        disable=is_quiet or not errors.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None)
 
@@ -89,7 +92,7 @@ def shown_steps() -> Iterator[Callable[[str, int, int | None], None]]:
                 bar.remove_task(task)  # a task with a total keeps it
                 task = bar.add_task(step, total=total)
             bar.update(task, completed=done, total=total)
-            if errors.is_terminal or now_s - shown_s < LINE_S:
+            if is_quiet or errors.is_terminal or now_s - shown_s < LINE_S:
                 return
             shown_s = now_s
             a_second = (done - begun_at) / max(now_s - begun_s, 1e-3)

@@ -5,7 +5,7 @@ References:
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, ElementTree, SubElement
 
@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def collection(
-    tracks: Sequence[ExportTrack], version: str, keys: KeyFormat
+    tracks: Iterable[ExportTrack], version: str, keys: KeyFormat
 ) -> "ElementTree[Element]":
     """Return an XML document of tracks, and a playlist of them.
 
@@ -40,7 +40,7 @@ def collection(
     """
     root = Element("DJ_PLAYLISTS", Version="1.0.0")
     SubElement(root, "PRODUCT", Name="afa", Version=version, Company="afa")
-    entries = SubElement(root, "COLLECTION", Entries=str(len(tracks)))
+    entries = SubElement(root, "COLLECTION")
     for number, track in enumerate(tracks, 1):
         entry = SubElement(entries, "TRACK", _fields(track, number, keys))
         metro = f"{track.features.time_signature}/4"
@@ -53,11 +53,11 @@ def collection(
                 Metro=metro,
                 Battito=str(mark.beat),
             )
+    n_tracks = len(entries)
+    entries.set("Entries", str(n_tracks))
     top = SubElement(SubElement(root, "PLAYLISTS"), "NODE", Type="0", Name="ROOT", Count="1")
-    playlist = SubElement(
-        top, "NODE", Name=PLAYLIST, Type="1", KeyType="0", Entries=str(len(tracks))
-    )
-    for number in range(1, len(tracks) + 1):
+    playlist = SubElement(top, "NODE", Name=PLAYLIST, Type="1", KeyType="0", Entries=str(n_tracks))
+    for number in range(1, n_tracks + 1):
         SubElement(playlist, "TRACK", Key=str(number))
     return document(root)
 

@@ -2,7 +2,8 @@
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +30,9 @@ _SCHEMA = pa.schema(
     }
 )
 """Columns of Parquet; their types do not depend on the tracks of a library."""
+
+ROWS_TOGETHER = 2000
+"""Rows of a Parquet file that are in memory at once, some tens of megabytes."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that end lines, or for which Mixxx takes a whole playlist for Windows-1252."""
@@ -78,18 +82,37 @@ def harmless(value: object) -> object:
     return f"'{value}" if is_formula else value
 
 
-def write_parquet(tracks: Iterable[ExportTrack], path: Path) -> None:
+def write_parquet(tracks: Iterable[ExportTrack], file: IO[bytes]) -> None:
     """Write rows, with columns for beats and downbeats added."""
-    rows = [
+    rows = (
         row_of(one) | {"beats": one.features.beats, "downbeats": one.features.downbeats}
         for one in tracks
-    ]
-    whole = pa.BufferOutputStream()  # Arrow asks a file for its position, which a pipe lacks
-    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), whole)
-    path.write_bytes(whole.getvalue())
+    )
+    with pq.ParquetWriter(_Counted(file), _SCHEMA) as table:
+        while some := list(islice(rows, ROWS_TOGETHER)):
+            table.write_table(pa.Table.from_pylist(some, _SCHEMA))
 
 
-def write_m3u(tracks: Sequence[ExportTrack], file: IO[str]) -> None:
+class _Counted:
+    """A file that knows its position, which Arrow asks for and a pipe does not know."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._n_written = 0
+
+    def write(self, data: bytes) -> None:
+        self._n_written += self._file.write(data)
+
+    def tell(self) -> int:
+        return self._n_written
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def write_m3u(tracks: Iterable[ExportTrack], file: IO[str]) -> None:
     """Write an extended playlist, UTF-8."""
     file.write("#EXTM3U\n")
     for track in tracks:

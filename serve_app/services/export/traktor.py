@@ -3,7 +3,7 @@
 Mixxx reads it too, but reports an error if there are no playlists.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import PurePath
 from xml.etree.ElementTree import Element, ElementTree, SubElement
 
@@ -18,20 +18,22 @@ GRID_MARKER = "4"
 PLAYLIST, PLAYLIST_ID = "afa", "afa" + 29 * "0"
 
 
-def collection(tracks: Sequence[ExportTrack], keys: KeyFormat) -> "ElementTree[Element]":
+def collection(tracks: Iterable[ExportTrack], keys: KeyFormat) -> "ElementTree[Element]":
     """Return a document of tracks and a playlist of them; keys are Traktor's numbers and text."""
     root = Element("NML", VERSION=VERSION)
     SubElement(root, "HEAD", COMPANY="www.native-instruments.com", PROGRAM="Traktor")
     SubElement(root, "MUSICFOLDERS")
-    entries = SubElement(root, "COLLECTION", ENTRIES=str(len(tracks)))
+    entries = SubElement(root, "COLLECTION")
     for track in tracks:
         _add(entries, track, keys)
+    n_tracks = str(len(entries))
+    entries.set("ENTRIES", n_tracks)
     top = SubElement(SubElement(root, "PLAYLISTS"), "NODE", TYPE="FOLDER", NAME="$ROOT")
     nodes = SubElement(top, "SUBNODES", COUNT="1")
     node = SubElement(nodes, "NODE", TYPE="PLAYLIST", NAME=PLAYLIST)
-    playlist = SubElement(node, "PLAYLIST", ENTRIES=str(len(tracks)), TYPE="LIST", UUID=PLAYLIST_ID)
-    for track in tracks:
-        key = _folder(track.path) + track.path.name
+    playlist = SubElement(node, "PLAYLIST", ENTRIES=n_tracks, TYPE="LIST", UUID=PLAYLIST_ID)
+    for place in entries.iterfind("ENTRY/LOCATION"):
+        key = place.attrib["DIR"] + place.attrib["FILE"]
         SubElement(SubElement(playlist, "ENTRY"), "PRIMARYKEY", TYPE="TRACK", KEY=key)
     return document(root)
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -199,13 +200,15 @@ def test_tables(tmp_path: Path) -> None:
     )
     assert first["file"] == str(ODD)
     assert second["title"] == "'=1+1"
-    tables.write_parquet([track], tmp_path / "a.parquet")
+    with (tmp_path / "a.parquet").open("wb") as file:
+        tables.write_parquet([track], file)
     (row,) = pq.read_table(tmp_path / "a.parquet").to_pylist()
     assert (row["isrc"], row["beats"][0]) == ("GBAYE0500123", 0.25)
     bare = replace(track.identity, album=None, year=None, isrc=None)
     unnamed = replace(track, track=replace(track.track, identity=bare))
     for number, tracks in enumerate(([unnamed], [])):
-        tables.write_parquet(tracks, tmp_path / f"{number}.parquet")
+        with (tmp_path / f"{number}.parquet").open("wb") as file:
+            tables.write_parquet(tracks, file)
         schema = pq.read_schema(tmp_path / f"{number}.parquet")
         assert schema == pq.read_schema(tmp_path / "a.parquet")
         assert schema.names == [*tables.row_of(track), "beats", "downbeats"]
@@ -215,6 +218,19 @@ def test_tables(tmp_path: Path) -> None:
     assert playlist.getvalue().splitlines() == [
         "#EXTM3U", '#EXTINF:180,Sigur Rós & <Co> - "Hoppípolla" = 1', str(ODD)
     ]  # fmt: skip
+
+
+def test_a_large_library_is_never_in_memory_as_a_whole() -> None:
+    table = io.BytesIO()
+
+    def library() -> Iterator[ExportTrack]:
+        one = exported()
+        for n in range(2 * tables.ROWS_TOGETHER):
+            assert n < tables.ROWS_TOGETHER or table.tell() > tables.ROWS_TOGETHER
+            yield one
+
+    tables.write_parquet(library(), table)
+    assert pq.ParquetFile(table).metadata.num_rows == 2 * tables.ROWS_TOGETHER
 
 
 def test_odd_names_break_no_file() -> None:
