@@ -5,8 +5,10 @@ import errno
 import os
 import pwd
 import signal
+import sqlite3
 import sys
 import tempfile
+import zlib
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -203,6 +205,18 @@ def in_closed_folder() -> Iterator[None]:
             f"{error.filename}: {error.strerror}; the data folder is closed to all users but its "
             "own: run this as that user (`sudo -u USER …`), or name another folder with --data-dir"
         )
+
+
+@contextmanager
+def damaged_view_told() -> Iterator[None]:
+    """Report a damaged view of the library in one line: it has no data of its own."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise  # a disk that fails or is full damages nothing
+    except (sqlite3.DatabaseError, zlib.error) as error:
+        folder = LocalFiles(Settings().data_dir.absolute()).library_view_dir
+        fail(f"{folder}: {error}; end what uses it and remove it: the library's view is made again")
 
 
 def profile_of(config: Path | None) -> AppArgs:

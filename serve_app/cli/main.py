@@ -28,6 +28,7 @@ from serve_app.cli.analysis import analyze, embed
 from serve_app.cli.environment import (
     check_settings,
     console,
+    damaged_view_told,
     fail,
     full_disk_told,
     in_closed_folder,
@@ -123,7 +124,7 @@ def in_folder(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, data_dir: Path | None, **options: Any) -> Any:
         if data_dir is not None:
             os.environ["AFA_DATA_DIR"] = str(data_dir)
-        with in_closed_folder():
+        with in_closed_folder(), damaged_view_told():
             check_settings()
             if command not in LEAVE_NO_FILE:
                 refuse_root()
