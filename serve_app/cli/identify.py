@@ -17,7 +17,7 @@ from pipelines.audio.waveform import AudioError, AudioTooLongError
 from serve_app.cli.analysis.sources import SOURCES_HELP, audio_files, expanded, files_below
 from serve_app.cli.catalog import AudioAnywhere, audio_policy
 from serve_app.cli.environment import console, errors, fail, tell_of, tell_to_publish, told
-from serve_app.cli.library.opened import existing, opened, opened_if_there
+from serve_app.cli.library.opened import existing, opened_if_there
 from serve_app.cli.output.each_file import each_file
 from serve_app.composition.files import LocalFiles
 from serve_app.domain.identity import TrackIdentity
@@ -68,7 +68,7 @@ class OwnIndex:
         FingerprintIndexError: There is no index that can be read.
     """
 
-    def __init__(self, files: LocalFiles, library: Library) -> None:
+    def __init__(self, files: LocalFiles, library: Library | None) -> None:
         from pipelines.fingerprint.make import Fingerprinter
         from serve_app.providers.fingerprints.index import FingerprintIndex
 
@@ -103,8 +103,7 @@ def identify(
     settings = Settings()
     local = LocalFiles(settings.data_dir.absolute())
     with told(FingerprintIndexError):
-        read_manifest(local.fingerprint_dir)  # fails before a library is made if there is no index
-        index = OwnIndex(local, opened(settings, local))
+        index = OwnIndex(local, opened_if_there(settings, local))
     files = audio_files(sources)
     is_all_known = True
 

@@ -250,6 +250,14 @@ def test_where_there_is_no_index_nothing_is_made(music: Path, tmp_path: Path) ->
     assert not (tmp_path / "data").exists()
 
 
+def test_an_index_without_a_library_answers_and_makes_none(music: Path, tmp_path: Path) -> None:
+    fingerprint(music)
+    done = runner.invoke(app, ["identify", str(DEMO)])
+    assert done.exit_code == 0, done.output
+    assert "Some One - A Song" in done.output
+    assert not (tmp_path / "data" / "library").exists()
+
+
 def test_what_is_longer_than_goes_at_once_is_indexed_whole_and_named(
     music: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
