@@ -184,6 +184,7 @@ class Session:
         self._library, self._naming, self._landmarks = library, naming, landmarks
         self._again, self._forget = again, forget
         self._reported = set[Trouble]()
+        self._settled: tuple[int, set[Found | Trouble]] = (-1, set())
 
     async def look(
         self,
@@ -193,8 +194,16 @@ class Session:
         *,
         is_quiet: bool = False,
     ) -> ScanReport:
-        """Add the listed files that are complete, with a progress bar; return the outcome."""
-        total = len({one.location for _, of_place in found for one in of_place})
+        """Add the listed files that are complete, with a progress bar; return the outcome.
+
+        If the library is as it was before and after the last look, so are the files seen there.
+        """
+        await asyncio.to_thread(self._library.follow)
+        version = self._library.version
+        settled = self._settled[1] if self._settled[0] == version else set()
+        everything = {one for _, of_place in found for one in of_place}
+        skipped = {one.location for one in everything & settled}
+        total = len({one.location for one in everything})
         begun_s = time.monotonic()
         n_of: Counter[Outcome] = Counter()
         with shown("scanning", total, is_quiet=is_quiet) as show:
@@ -211,14 +220,18 @@ class Session:
                 again=self._again,
                 forget=self._forget,
             )
+            scan.report.counts[Outcome.UNCHANGED] += len(skipped)
             is_whole = False
             try:
-                await scan.run(found, unfinished)
+                await scan.run(found, {*unfinished, *skipped})
                 is_whole = True
             finally:
                 took_s = time.monotonic() - begun_s
                 self._tell(scan.report, took_s, is_quiet=is_quiet or not is_whole)
         self._again = False
+        away = {*unfinished, *(trouble.location for trouble in scan.report.troubles)}
+        if self._library.version == version:
+            self._settled = version, {one for one in everything if one.location not in away}
         return scan.report
 
     def _tell(self, report: ScanReport, took_s: float, *, is_quiet: bool) -> None:

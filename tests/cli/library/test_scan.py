@@ -23,8 +23,10 @@ from serve_app.cli.library.opened import maintained, only_scan
 from serve_app.cli.main import app
 from serve_app.composition.files import LocalFiles
 from serve_app.library.dataset import SMALL_FRAGMENTS
+from serve_app.library.edit import Edit, removed
 from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
+from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR, LibraryTrack
 from serve_app.services.scan.scan import Hearing
 from serve_app.services.simulation.features import simulated_features
@@ -340,6 +342,41 @@ def test_a_library_is_kept_small_while_no_scan_writes(
     with maintained(library):
         pass
     assert asked == ["maintained"]
+
+
+def test_whoever_watches_asks_the_library_only_if_something_has_changed(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    song(tmp_path / "music", 100)
+    asked: list[list[str]] = [[]]
+    of_term = Library.of_term
+
+    def listening(library: Library, term: str, owner: str) -> list[LibraryTrack]:
+        if term == location_term(str(tmp_path / "music" / "100.ogg")):
+            asked[-1].append(term)
+        return of_term(library, term, owner)
+
+    real_sleep = asyncio.sleep
+
+    async def pause(seconds: float, *rest: object) -> None:
+        if seconds != 7:
+            await real_sleep(seconds, *rest)
+            return
+        asked.append([])
+        if len(asked) == 4:
+            (known,) = tracks(data_dir)
+            other = Library((data_dir / "library").as_uri(), data_dir / "library-view")
+            other.write([Edit(known.track_id, removed)])
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("serve_app.cli.library.scan.WorkersEngine", Simulated)
+    monkeypatch.setattr(Library, "of_term", listening)
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    done = runner.invoke(app, ["scan", str(tmp_path / "music"), "--watch", "--every", "7"])
+    assert done.exit_code == 130
+    assert list(map(bool, asked)) == [True, True, False, True, False]
+    assert done.stdout.count("1 added") == 2
 
 
 def test_whoever_watches_hears_of_a_bad_file_once_and_all_again_once(
