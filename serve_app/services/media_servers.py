@@ -78,7 +78,7 @@ def link(library: Library, server: str, songs: Iterable[Song]) -> Counter[Way]:
     Returns:
         How many songs were found in each way, or why not.
     """
-    tracks = list(library.all([OPERATOR]))
+    tracks = [without_analysis(track) for track in library.all([OPERATOR])]
     matcher = Matcher(tracks)
     items = defaultdict[str, list[ServerItem]](list)
     ways: Counter[Way] = Counter()
@@ -96,6 +96,12 @@ def link(library: Library, server: str, songs: Iterable[Song]) -> Counter[Way]:
     for start in range(0, len(edits), WRITTEN_TOGETHER):
         library.write(edits[start : start + WRITTEN_TOGETHER])
     return ways
+
+
+def without_analysis(track: LibraryTrack) -> LibraryTrack:
+    """Return a track that fits into memory beside all others: of its analysis, only the length."""
+    who = replace(track.identity, duration_s=measures_of(track).duration_s)
+    return replace(track, identity=who, analysis=None)
 
 
 def items_of(track: LibraryTrack, server: str) -> list[ServerItem]:

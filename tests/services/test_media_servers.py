@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from serve_app.library.library import Library
+from serve_app.library.measures import measures_of
 from serve_app.library.query import TrackQuery
 from serve_app.library.rows import item_artist_term
 from serve_app.library.track import OPERATOR, LibraryTrack, Place, ServerItem, TrackFile
 from serve_app.providers.subsonic import Song
-from serve_app.services.media_servers import Matcher, link
-from tests.library.library_setting import adding, track
+from serve_app.services.media_servers import Matcher, link, without_analysis
+from serve_app.services.simulation.features import DURATION_S
+from tests.library.library_setting import adding, heard, track
 
 MBID = "5b11f4ce-a62d-471e-81fc-a69a8278c7da"
 
@@ -106,6 +108,20 @@ def test_items_are_noted_and_forgotten_by_server(library: Library) -> None:
     assert items(library, other) == [
         *(ServerItem("über", "a"), ServerItem("home", "c"), ServerItem("home", "d"))
     ]
+
+
+def test_the_length_that_was_heard_counts_without_the_analysis(library: Library) -> None:
+    one = at("/m/Live/01.flac")
+    library.write([adding(one, heard("it"))])
+    known = library.get(one.track_id)
+    assert known is not None
+    slim = without_analysis(known)
+    assert (slim.analysis, measures_of(slim).duration_s) == (None, DURATION_S)
+    assert link(library, "home", [song(path="Live/01.flac", duration=DURATION_S + 9)])["unknown"]
+    assert link(library, "home", [song(path="Live/01.flac", duration=DURATION_S)])["path"]
+    kept = library.get(one.track_id)
+    assert kept is not None
+    assert kept.analysis == known.analysis
 
 
 def test_what_is_as_it_was_is_not_written_again(library: Library) -> None:

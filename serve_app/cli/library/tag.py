@@ -35,6 +35,9 @@ NEEDS_MUTAGEN = (
     f"{sys.executable} -m pip install 'afa[tag]'"
 )
 
+ROWS_TOGETHER = 10_000
+"""Rows of one table, which is kept in memory and laid out as a whole."""
+
 
 def tag(
     sources: Annotated[
@@ -103,7 +106,7 @@ class Tagger:
 
     def __init__(self, wish: Wish, *, dry_run: bool, keep_time: bool) -> None:
         self._wish, self._dry_run, self._keep_time = wish, dry_run, keep_time
-        self._table = Table("file", "tag", "before", "after", title_justify="left")
+        self._table = _new_table()
         self._n_changed = self._n_same = self.n_failed = 0
 
     def tag(self, path: Path, of_file: ExportTrack | None) -> None:
@@ -127,18 +130,28 @@ class Tagger:
 
     def tell(self) -> None:
         """Say what was done."""
-        if self._dry_run and self._table.rows:
-            console.print(self._table, soft_wrap=False)
+        self._show()
         done = "would change" if self._dry_run else "changed"
         console.print(f"{self._n_changed} {done}, {self._n_same} were so already", highlight=False)
 
     def _note(self, path: Path, changes: Changes) -> None:
         self._n_changed += bool(changes)
         self._n_same += not changes
-        for name, (before, after) in changes.items():
+        for name, (before, after) in changes.items() if self._dry_run else ():
             self._table.add_row(path.name, name.value, before or "none", after)
+        if len(self._table.rows) >= ROWS_TOGETHER:
+            self._show()
+
+    def _show(self) -> None:
+        if self._table.rows:
+            console.print(self._table, soft_wrap=False)
+            self._table = _new_table()
 
     def fail(self, file: object, message: str) -> None:
         """Report a file that stays as it is."""
         self.n_failed += 1
         tell_of(file, message)
+
+
+def _new_table() -> Table:
+    return Table("file", "tag", "before", "after", title_justify="left")

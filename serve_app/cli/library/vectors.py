@@ -1,5 +1,6 @@
 """`afa models embed`: vectors of another model, in addition to the library's."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,11 +41,14 @@ def embed(
 
     settings = Settings()
     library = existing(settings, LocalFiles(settings.data_dir.absolute()))
-    tracks = list(tracks_of(library))
-    if not tracks:
+    todo, n_before, n_failed = dict[Path, str](), 0, 0
+    for one in tracks_of(library):
+        if model_id in one.track.embeddings:
+            n_before += 1
+        else:
+            todo[one.path] = one.track.track_id
+    if not todo and not n_before:
         fail("the library has no tracks with files on this machine; `afa scan FOLDER` adds them")
-    todo = {one.path: one.track.track_id for one in tracks if model_id not in one.track.embeddings}
-    n_failed = 0
     waiting: list[Edit] = []
     with (
         told(CardError, CheckpointError, DeviceFaultError, MachineError),
@@ -71,7 +75,6 @@ def embed(
             finally:
                 library.write(waiting)
     n_embedded = len(todo) - n_failed
-    n_before = len(tracks) - len(todo)
     console.print(f"{n_embedded} embedded, {n_before} were so already, {n_failed} failed")
     if n_failed:
         raise typer.Exit(1)
