@@ -172,6 +172,7 @@ class FingerprintIndexBuilder:
     def commit(self) -> None:
         """Publish everything so far, then merge segments and delete unused ones."""
         self._flush()
+        self._entries = [one for one in self._entries if len(one.dropped) < one.n_tracks]
         self._publish()
         while len(self._entries) > self._most_segments:
             if not any(map(self._merge, self._alike())):
@@ -181,11 +182,11 @@ class FingerprintIndexBuilder:
 
     def _alike(self) -> list[tuple[SegmentEntry, SegmentEntry]]:
         """Return pairs to merge, best first: of like size, or each new track rewrites many."""
-        by_size = sorted(self._entries, key=lambda entry: entry.n_postings)
-        most = MOST_SHARE * sum(entry.n_postings for entry in by_size)
+        by_size = sorted(self._entries, key=_n_kept)
+        most = MOST_SHARE * sum(map(_n_kept, by_size))
 
         def cost(pair: tuple[SegmentEntry, SegmentEntry]) -> tuple[bool, float]:
-            small, large = (entry.n_postings for entry in pair)
+            small, large = map(_n_kept, pair)
             return small + large > most, large / max(small, 1)
 
         return sorted(pairwise(by_size), key=cost)
@@ -309,6 +310,11 @@ class FingerprintIndexBuilder:
         for folder in self._folder.glob("segment-*"):
             if folder.name not in used:
                 shutil.rmtree(folder)
+
+
+def _n_kept(entry: SegmentEntry) -> float:
+    """Return about how many postings a merge keeps of a segment."""
+    return entry.n_postings * (1 - len(entry.dropped) / entry.n_tracks)
 
 
 _GONE = np.iinfo(np.int64).min

@@ -206,7 +206,8 @@ def test_a_segment_without_a_track_that_is_long_enough_hinders_no_other(folder: 
     with FingerprintIndexBuilder(folder) as builder:
         builder.build((f"short-{i}", fingerprint(changes_of(i, 30))) for i in range(20, 22))
         builder.build((f"silent-{i}", fingerprint(changes_of(i, 0))) for i in range(2))
-        builder.build([("gone", fingerprint(changes_of(6)))])
+        left = ("left", fingerprint(changes_of(22, 30)))
+        builder.build([("gone", fingerprint(changes_of(6))), left])
         builder.remove("gone")
         builder.commit()
     segments = open_all(folder)

@@ -477,6 +477,17 @@ def test_a_new_track_rewrites_few_others(tmp_path: Path) -> None:
     assert n_written < 250
 
 
+def test_what_was_replaced_does_not_stay_for_long(tmp_path: Path) -> None:
+    short = [(f"short-{n}", track(n, 4.0)) for n in range(180)]
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build(short, commit_every=30)
+        builder.build(short[:90], commit_every=30)
+    index = FingerprintIndex.open(tmp_path)
+    stored = [Segment(folder).keys for folder in tmp_path.glob("segment-*")]
+    assert index.n_tracks == 180
+    assert sum(map(len, stored)) == 180
+
+
 def test_merging_changes_no_answer(tmp_path: Path) -> None:
     for name, most in (("one", 1), ("many", 99)):
         for half in (0, 1):
