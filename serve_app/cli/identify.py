@@ -121,7 +121,7 @@ def identify(
         if isinstance(name, str):
             console.print(f"{file}: {name}" if len(files) > 1 else name)
 
-    with each_file(len(files), show) as told_of:
+    with told(FingerprintIndexError), each_file(len(files), show) as told_of:
         for file in files:
             if not isinstance(file, str):
                 told_of.absent(file)

@@ -121,7 +121,11 @@ def _supports(found: list[Found], evidence: NDArray[np.int8]) -> list[float | No
 def _contrast(found: Found, evidence: NDArray[np.int8]) -> Contrast | None:
     offset, speed = found.candidate.offset, found.candidate.speed
     around = surroundings(offset, speed, evidence.shape[1])
-    return contrast(evidence, *found.segment.landmarks.around(*around), offset, speed)
+    try:
+        landmarks = found.segment.landmarks.around(*around)
+    except ValueError as error:
+        raise DamagedIndexError(found.segment.folder.parent, error) from error
+    return contrast(evidence, *landmarks, offset, speed)
 
 
 class FingerprintIndex:
@@ -259,10 +263,17 @@ class FingerprintIndex:
         return _match(found, support, evidence_confidence(support, spans, length_s, self.n_tracks))
 
     def look_up(self, wanted: QueryHashes) -> list[Found]:
-        """Return the best candidates of tracks, each track once, by descending votes."""
+        """Return the best candidates of tracks, each track once, by descending votes.
+
+        Raises:
+            FingerprintIndexError: The index is damaged.
+        """
         of_track: dict[str, Found] = {}
         for segment, dropped in self._segments:
-            hits = segment.look_up(wanted.hashes, MOST_POSTINGS)
+            try:
+                hits = segment.look_up(wanted.hashes, MOST_POSTINGS)
+            except ValueError as error:
+                raise DamagedIndexError(self._folder, error) from error
             candidates = find_candidates(hits.positions, wanted.triplets[hits.rows], wanted.frames)
             tracks = segment.track_of(np.array([c.position for c in candidates], np.int64))
             for candidate, track in zip(candidates, tracks.tolist(), strict=True):

@@ -57,8 +57,14 @@ class KeptLandmarks:
         self.landmark_pages = (frame_pages, bin_pages)
 
     def blocks(self, begin: int, end: int) -> LandmarkBlocks:
-        """Return the landmarks of some frames of the timeline, both multiples of a block."""
+        """Return the landmarks of some frames of the timeline, both multiples of a block.
+
+        Raises:
+            ValueError: Where the blocks begin is not as it was written.
+        """
         starts = self._starts[begin // BLOCK_FRAMES : end // BLOCK_FRAMES + 1].astype(np.int64)
+        if (np.diff(starts) < 0).any() or starts[-1] > len(self._frames):
+            raise ValueError("block_starts.npy leads nowhere")
         mine = slice(int(starts[0]), int(starts[-1]))
         return LandmarkBlocks(np.diff(starts), self._frames[mine], self._bins[mine])
 

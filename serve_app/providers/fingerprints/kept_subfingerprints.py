@@ -32,7 +32,10 @@ class KeptSubfingerprints:
         self.coarse, coarse_pages = map_array(folder, "coarse_subfingerprints")
         self.pages = [pages, coarse_pages]
         self.starts: NDArray[np.int64] = map_array(folder, "subfingerprint_starts")[0].copy()
-        self.coarse_starts = _starts(count(np.diff(self.starts)))
+        lengths = np.diff(self.starts, prepend=0)
+        if lengths.sum() != len(self.rows) or (lengths < 0).any():
+            raise ValueError(f"{folder / 'subfingerprint_starts.npy'} leads nowhere")
+        self.coarse_starts = _starts(count(lengths[1:]))
 
     def of(self, track: int) -> NDArray[np.uint64]:
         """Return one track's sub-fingerprints."""

@@ -106,6 +106,9 @@ class Segment:
         Args:
             hashes: uint32 ``[H]``.
             most_postings: Stop there. The rarest hashes, which say the most, are read first.
+
+        Raises:
+            ValueError: The directory is not as it was written.
         """
         order = np.argsort(hashes)  # neighbouring hashes share pages
         hashes = hashes[order]
@@ -120,6 +123,8 @@ class Segment:
                 continue
             begin = self._starts[s][bucket[mine]].astype(np.int64)
             count = self._starts[s][bucket[mine] + 1].astype(np.int64) - begin
+            if (count < 0).any() or (begin + count).max() > len(self._positions[s]):
+                raise ValueError(f"starts-{s:02}.npy leads nowhere")
             mine, begin, count = _within(mine, begin, count, most_postings // N_SHARDS)
             place = _spread(begin, count)
             hit = np.flatnonzero(self._tags[s][place] == np.repeat(tag[mine], count))

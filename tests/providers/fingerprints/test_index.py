@@ -674,6 +674,18 @@ def test_a_missing_damaged_or_foreign_index_says_so(tmp_path: Path) -> None:
             FingerprintIndex.open(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["block_starts", "subfingerprint_starts", "starts-*"])
+def test_a_segment_damaged_in_its_middle_says_what_to_do(tmp_path: Path, name: str) -> None:
+    with FingerprintIndexBuilder(tmp_path) as builder:
+        builder.build(TRACKS.items())
+    for path in tmp_path.glob(f"segment-*/{name}.npy"):
+        content = bytearray(path.read_bytes())
+        content[128 + 4 : -8] = b"\xff" * (len(content) - 128 - 4 - 8)
+        path.write_bytes(content)
+    with pytest.raises(FingerprintIndexError, match="remove it, and make it again"):
+        ask(FingerprintIndex.open(tmp_path), excerpt(TRACKS["track-3"], 20))
+
+
 @pytest.mark.parametrize("name", ["tracks.json", "n_frames.npy", "positions-05.npy"])
 def test_a_segment_that_lost_a_file_says_what_to_do(tmp_path: Path, name: str) -> None:
     with FingerprintIndexBuilder(tmp_path) as builder:
