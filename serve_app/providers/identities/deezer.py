@@ -173,7 +173,8 @@ class DeezerPreviews:
     name = "deezer_preview"
     terms = ProviderTerms(
         "deezer_previews_enabled",
-        "No document grants analysis of previews: only with an agreement; never stored.",
+        "No document grants analysis of previews: only with an agreement; never stored. Lengths "
+        "and sections are those of the preview.",
     )
 
     def __init__(self, deezer: Deezer) -> None:
