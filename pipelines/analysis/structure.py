@@ -160,9 +160,15 @@ def find_sections(track: MeasuredTrack) -> list[Section]:
 
 def _sounding(track: MeasuredTrack) -> tuple[float, float]:
     """Return where a track's sound begins and ends, in seconds, at least one section apart."""
-    heard = np.flatnonzero(track.sound[:, 1] > _SILENCE_DB) / FRAME_RATE
+    heard = np.flatnonzero(track.sound[:, 1] > _softest_db(track)) / FRAME_RATE
     begin, end = (heard[0], heard[-1]) if len(heard) else (0.0, track.duration_s)
+    begin = max(0.0, min(begin, track.duration_s - _SHORTEST_SECTION_S))
     return float(begin), min(max(end, begin + _SHORTEST_SECTION_S), track.duration_s)
+
+
+def _softest_db(track: MeasuredTrack) -> float:
+    """Return the level above which a track has sound."""
+    return float(np.clip(track.sound[:, 1].max() - _QUIET_DB, FLOOR_DB, _SILENCE_DB))
 
 
 def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.float64]:
@@ -176,10 +182,8 @@ def _to_downbeats(times: NDArray[np.float64], rhythm: Rhythm) -> NDArray[np.floa
 def _is_silent(track: MeasuredTrack, start: float, stop: float) -> bool:
     """Whether a stretch is silent, ignoring sound that reaches over its edges."""
     first = min(int(start * FRAME_RATE), len(track.sound) - 1)
-    levels = track.sound[:, 1]
-    softest = np.clip(levels.max() - _QUIET_DB, FLOOR_DB, _SILENCE_DB)
-    inside = levels[first : max(first + 1, round(stop * FRAME_RATE))]
-    return bool(np.mean(inside > softest) < _LEAST_HEARD)
+    inside = track.sound[first : max(first + 1, round(stop * FRAME_RATE)), 1]
+    return bool(np.mean(inside > _softest_db(track)) < _LEAST_HEARD)
 
 
 def _describe(track: MeasuredTrack, start: float, stop: float, confidence: float) -> Section:

@@ -138,6 +138,21 @@ def test_long_silence_around_the_music_is_a_section() -> None:
     ]
 
 
+def test_the_soft_beginning_of_a_soft_track_is_no_silence() -> None:
+    music = np.concatenate([0.1 * verse_and_chorus(), notes(30.0)])
+    loud, soft = (find_sections(measured(music * np.float32(gain))) for gain in (1, 0.001))
+    assert len(loud) == 3
+    assert [section.start_s for section in soft] == pytest.approx(
+        [section.start_s for section in loud], abs=1.0
+    )
+
+
+def test_a_click_after_silence_is_no_section_of_its_own() -> None:
+    samples = np.zeros(30 * SAMPLE_RATE, np.float32)
+    samples[-1] = 0.5
+    assert [section.duration_s for section in find_sections(measured(samples))] == [22.0, 8.0]
+
+
 def test_a_constant_tone_is_one_section() -> None:
     t = np.arange(60 * SAMPLE_RATE) / SAMPLE_RATE
     tone = (0.3 * np.sin(2 * np.pi * 440 * t)).astype(np.float32)
