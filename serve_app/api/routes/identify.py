@@ -29,7 +29,8 @@ async def identify(
 
     afa asks its own fingerprint index first, then the services that the operator has set up. Costs
     three credits, even if nothing matches. Audio that your account has asked about before, or a
-    copy of it, is a free cache hit; an answer without a match is forgotten when the index changes.
+    copy of it, is a free cache hit. An answer is not kept if a service that it needed failed or
+    could not be asked; one without a match is forgotten after six hours, or when the index changes.
     Nothing is charged if no service could answer (502) or the audio cannot be used (400).
     """
     tier = services.tiers[caller.tier]
