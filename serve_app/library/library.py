@@ -171,7 +171,10 @@ class Library:
 
     def locations(self, root: str) -> list[str]:
         """Return the locations of files that begin with ``root``, ascending."""
-        return [root + rest for rest in self._view.terms(location_term(root))]
+        try:
+            return [root + rest for rest in self._view.terms(location_term(root))]
+        except UnicodeEncodeError:
+            return []  # a name that is not UTF-8: the library has no such files
 
     def page(
         self, query: TrackQuery, owners: Sequence[str], limit: int, cursor: str | None = None

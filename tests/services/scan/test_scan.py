@@ -735,6 +735,17 @@ async def test_a_bad_file_is_a_line_with_its_path(setting: Setting, music: Path)
     assert all(told.values())
 
 
+async def test_what_is_below_a_name_that_is_not_utf_8_is_a_line(
+    setting: Setting, tmp_path: Path
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "a.ogg").touch()
+    report = await setting.scan(Folder(folder))
+    assert [one.location for one in report.troubles] == [str(tmp_path / "caf?" / "a.ogg")]
+    assert (await setting.scan(SingleFile(folder))).counts == {Outcome.FAILED: 1}
+
+
 @pytest.mark.parametrize("ask", [np.empty, torch.empty])
 async def test_a_file_for_which_there_is_no_memory_is_a_line(
     setting: Setting, music: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[int], object]
