@@ -170,15 +170,24 @@ class FingerprintIndexBuilder:
         return True
 
     def commit(self) -> None:
-        """Publish everything so far, then merge segments and delete unused ones."""
+        """Publish everything so far, then merge segments and delete unused ones.
+
+        Raises:
+            FingerprintIndexError: A segment to be merged is damaged; what is published stays.
+        """
         self._flush()
         self._entries = [one for one in self._entries if len(one.dropped) < one.n_tracks]
         self._publish()
-        while len(self._entries) > self._most_segments:
-            if not any(map(self._merge, self._alike())):
-                break
+        while len(self._entries) > self._most_segments and self._merge_two():
             self._publish()
         self._delete_unused()
+
+    def _merge_two(self) -> bool:
+        """Merge the best pair that fits into one segment; return whether there is any."""
+        try:
+            return any(map(self._merge, self._alike()))
+        except (IndexError, ValueError) as error:
+            raise DamagedIndexError(self._folder, error) from error
 
     def _alike(self) -> list[tuple[SegmentEntry, SegmentEntry]]:
         """Return pairs to merge, best first: of like size, or each new track rewrites many."""

@@ -678,12 +678,29 @@ def test_a_missing_damaged_or_foreign_index_says_so(tmp_path: Path) -> None:
 def test_a_segment_damaged_in_its_middle_says_what_to_do(tmp_path: Path, name: str) -> None:
     with FingerprintIndexBuilder(tmp_path) as builder:
         builder.build(TRACKS.items())
-    for path in tmp_path.glob(f"segment-*/{name}.npy"):
+    spoil(tmp_path, name)
+    with pytest.raises(FingerprintIndexError, match="remove it, and make it again"):
+        ask(FingerprintIndex.open(tmp_path), excerpt(TRACKS["track-3"], 20))
+
+
+@pytest.mark.parametrize("name", ["block_starts", "track_starts", "starts-*"])
+def test_a_damaged_segment_that_is_to_be_merged_says_what_to_do(tmp_path: Path, name: str) -> None:
+    with FingerprintIndexBuilder(tmp_path, most_segments=2) as builder:
+        builder.build(list(TRACKS.items())[:6], commit_every=3)
+    spoil(tmp_path, name)
+    with (
+        FingerprintIndexBuilder(tmp_path, most_segments=1) as builder,
+        pytest.raises(FingerprintIndexError, match="remove it, and make it again"),
+    ):
+        builder.commit()
+
+
+def spoil(folder: Path, name: str) -> None:
+    """Overwrite the middle of arrays of all segments."""
+    for path in folder.glob(f"segment-*/{name}.npy"):
         content = bytearray(path.read_bytes())
         content[128 + 4 : -8] = b"\xff" * (len(content) - 128 - 4 - 8)
         path.write_bytes(content)
-    with pytest.raises(FingerprintIndexError, match="remove it, and make it again"):
-        ask(FingerprintIndex.open(tmp_path), excerpt(TRACKS["track-3"], 20))
 
 
 @pytest.mark.parametrize("name", ["tracks.json", "n_frames.npy", "positions-05.npy"])
