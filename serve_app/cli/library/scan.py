@@ -202,11 +202,11 @@ class Session:
         version = self._library.version
         settled = self._settled[1] if self._settled[0] == version else set()
         everything = {one for _, of_place in found for one in of_place}
-        skipped = {one.location for one in everything & settled}
-        total = len({one.location for one in everything})
+        locations = {one.location for one in everything}
+        skipped = locations - {one.location for one in everything - settled}
         begun_s = time.monotonic()
         n_of: Counter[Outcome] = Counter()
-        with shown("scanning", total, is_quiet=is_quiet) as show:
+        with shown("scanning", len(locations), is_quiet=is_quiet) as show:
 
             def tell(location: str, outcome: Outcome) -> None:
                 del location  # problems are reported at the end, the rest is only counted

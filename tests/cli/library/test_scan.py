@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from serve_app.cli.library.opened import maintained, only_scan
+from serve_app.cli.library.scan import Session, listed
 from serve_app.cli.main import app
 from serve_app.composition.files import LocalFiles
 from serve_app.library.dataset import SMALL_FRAGMENTS
@@ -28,6 +29,9 @@ from serve_app.library.library import Library
 from serve_app.library.query import TrackQuery
 from serve_app.library.rows import location_term
 from serve_app.library.track import OPERATOR, LibraryTrack
+from serve_app.services.scan.landmarks import LandmarkIndex
+from serve_app.services.scan.naming import Naming
+from serve_app.services.scan.places import SingleFile
 from serve_app.services.scan.scan import Hearing
 from serve_app.services.simulation.features import simulated_features
 from tests.data.audio_files import click_track, encode
@@ -377,6 +381,22 @@ def test_whoever_watches_asks_the_library_only_if_something_has_changed(
     assert done.exit_code == 130
     assert list(map(bool, asked)) == [True, True, False, True, False]
     assert done.stdout.count("1 added") == 2
+
+
+async def test_a_file_that_changes_while_two_places_are_listed_is_read(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    library = Library((data_dir / "library").as_uri(), data_dir / "library-view")
+    prints = tmp_path / "fingerprints"
+    naming = Naming.open(tmp_path / "catalog", prints)
+    session = Session(library, naming, LandmarkIndex(prints), again=False, forget=False)
+    place = SingleFile(song(tmp_path / "music", 100))
+    before = listed([place])
+    for _ in range(2):
+        await session.look(Simulated(), before)
+    song(tmp_path / "other", 120).replace(place.root)
+    await session.look(Simulated(), [*before, *listed([place])])
+    assert {track.identity.title for track in tracks(data_dir)} == {"At 100", "At 120"}
 
 
 def test_whoever_watches_hears_of_a_bad_file_once_and_all_again_once(
