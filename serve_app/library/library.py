@@ -29,7 +29,7 @@ from serve_app.library.query import SERVER, Position, TrackQuery
 from serve_app.library.rows import MODEL, SCHEMA, location_term, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Vectors
-from serve_app.library.view import FORMAT, Outline, View
+from serve_app.library.view import FORMAT, NO_LIMIT, Outline, View
 
 if TYPE_CHECKING:
     import lance
@@ -165,9 +165,9 @@ class Library:
         """Return a track without the analysis's details and the vectors."""
         return self._view.track(track_id)[0]
 
-    def of_term(self, term: str, owner: str) -> list[LibraryTrack]:
-        """Return an owner's tracks of a term; `serve_app.library.rows` makes terms."""
-        return self._view.of_term(term, owner)
+    def of_term(self, term: str, owner: str, limit: int = NO_LIMIT) -> list[LibraryTrack]:
+        """Return an owner's first tracks of a term; `serve_app.library.rows` makes terms."""
+        return self._view.of_term(term, owner, limit)
 
     def locations(self, root: str) -> list[str]:
         """Return the locations of files that begin with ``root``, ascending."""

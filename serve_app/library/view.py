@@ -44,6 +44,7 @@ AWAY_S = 30
 TOGETHER = 1000
 """Rows that are added at once, a tenth of a second's work."""
 MAX_SAME = 16
+NO_LIMIT = -1
 MAX_NAMED = 50
 LAST = "\U0010ffff"
 """Sorts after anything that may continue a name."""
@@ -235,12 +236,12 @@ class View:
         record, revision, write_id = found.fetchone() or (None, 0, "")
         return (None if record is None else unpack(record)), revision, write_id
 
-    def of_term(self, term: str, owner: str) -> list[LibraryTrack]:
+    def of_term(self, term: str, owner: str, limit: int) -> list[LibraryTrack]:
         """Return the tracks of a term that this owner has, oldest first."""
         found = self._connection().execute(
             "SELECT record FROM term JOIN track USING(n) JOIN record USING(n) "
             "WHERE term = ? AND owner = ? ORDER BY id LIMIT ?",
-            [term, owner, MAX_SAME],
+            [term, owner, limit],
         )
         return [unpack(record) for (record,) in found]
 

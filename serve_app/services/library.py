@@ -52,7 +52,7 @@ MAX_MAPPED = 2000
 """Tracks on a map: as many as a screen can show; a larger library is sampled evenly."""
 MAPS_KEPT = 32
 MAX_OF_ARTIST = 500
-"""Tracks examined to find those of an artist by name."""
+"""Tracks examined to find those of an artist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class LibraryService:
         tracks = [
             track
             for owner in visible_to(caller.owner)
-            for track in self._library.of_term(item_artist_term(artist), owner)
+            for track in self._library.of_term(item_artist_term(artist), owner, MAX_OF_ARTIST)
             if any(item.artist_id == artist for item in items_of(track, server))
         ]
         if not tracks and normalise(artist):

@@ -106,6 +106,16 @@ def test_a_track_is_found_by_everything_that_names_it(opened: Opened) -> None:
     assert library.named("The Cure", "A Forest (live)", EVERYBODY) == []
 
 
+def test_every_recording_that_a_file_was_is_found_at_its_place(opened: Opened) -> None:
+    library, bounce = opened(), "/music/mix.wav"
+    file = TrackFile(Place.PATH, bounce)
+    made = [replace(track(f"Take {n}"), files=(file,)) for n in range(20)]
+    library.write([adding(one) for one in made])
+    found = library.of_term(location_term(bounce), OPERATOR)
+    assert {one.track_id for one in found} == {one.track_id for one in made}
+    assert library.of_term(location_term(bounce), OPERATOR, 5) == found[:5]
+
+
 def test_the_files_of_a_folder_are_found_by_how_they_begin(opened: Opened) -> None:
     library = opened()
     where = ["/music/a.mp3", "/music/a.mp3.flac", "/music/é/b.mp3", "/music2/a.mp3"]
