@@ -26,7 +26,7 @@ from serve_app.library.edit import Edit
 from serve_app.library.nearest import Near, Nearest
 from serve_app.library.place import LibraryPlace
 from serve_app.library.query import SERVER, Position, TrackQuery
-from serve_app.library.rows import MODEL, SCHEMA, location_term, table_of
+from serve_app.library.rows import MODEL, SCHEMA, table_of
 from serve_app.library.track import LibraryTrack, stamped
 from serve_app.library.vectors import Vectors
 from serve_app.library.view import FORMAT, NO_LIMIT, Outline, View
@@ -172,7 +172,7 @@ class Library:
     def locations(self, root: str) -> list[str]:
         """Return the locations of files that begin with ``root``, ascending."""
         try:
-            return [root + rest for rest in self._view.terms(location_term(root))]
+            return self._view.locations(root)
         except UnicodeEncodeError:
             return []  # a name that is not UTF-8: the library has no such files
 

@@ -25,7 +25,7 @@ from serve_app.domain.errors import ServiceUnavailableError
 from serve_app.domain.identity import TrackIdentity
 from serve_app.domain.ulid import new_ulid
 from serve_app.library.query import SORT_VALUES, Position, TrackQuery, in_column
-from serve_app.library.rows import MODEL, model_term, name_term
+from serve_app.library.rows import MODEL, location_term, model_term, name_term
 from serve_app.library.spelling import normalise, normalise_artist, normalise_title, ranked
 from serve_app.library.track import LibraryTrack, unpack
 
@@ -215,14 +215,22 @@ class View:
 
     def terms(self, kind: str) -> list[str]:
         """Return the rest of all terms that begin with ``kind``, ascending."""
-        connection, found, start = self._connection(), list[str](), kind
+        connection, found = self._connection(), [kind]
         while True:  # from term to term in the index, however many tracks each has
-            next_one = "SELECT min(term) FROM term WHERE term >= ? AND term < ?"
-            (term,) = connection.execute(next_one, [start, kind + LAST]).fetchone()
+            next_one = "SELECT min(term) FROM term WHERE term > ? AND term < ?"
+            (term,) = connection.execute(next_one, [found[-1], kind + LAST]).fetchone()
             if term is None:
-                return found
-            found.append(term.removeprefix(kind))
-            start = term + "\0"
+                return [term.removeprefix(kind) for term in found[1:]]
+            found.append(term)
+
+    def locations(self, root: str) -> list[str]:
+        """Return the locations of files that begin with ``root``, ascending."""
+        first = location_term(root)
+        found = self._connection().execute(
+            "SELECT DISTINCT term FROM term WHERE term >= ? AND term < ? ORDER BY term",
+            [first, first + LAST],
+        )
+        return [term.removeprefix(location_term("")) for (term,) in found]
 
     def track(self, track_id: str) -> tuple[LibraryTrack | None, int, str]:
         """Return a track, its revision and the write that made it; no track if it was removed.
