@@ -196,7 +196,7 @@ class Session:
     ) -> ScanReport:
         """Add the listed files that are complete, with a progress bar; return the outcome.
 
-        If the library is as it was before and after the last look, so are the files seen there.
+        While nothing changes in the library, files that are as at the last look are passed over.
         """
         await asyncio.to_thread(self._library.follow)
         version = self._library.version

@@ -68,7 +68,7 @@ def shown_steps(*, is_quiet: bool = False) -> Iterator[Callable[[str, int, int |
     It takes the step, how much of it is done, and how much there is, if that is known.
 
     Args:
-        is_quiet: Show nothing, as when the output is the terminal, too.
+        is_quiet: Show nothing, because the output may go to the same terminal.
     """
     title, begun_s, begun_at = "", 0.0, 0
     shown_s = time.monotonic()

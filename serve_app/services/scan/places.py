@@ -76,7 +76,8 @@ class Place(Protocol):
     """Something that holds audio files.
 
     Attributes:
-        root: Location in a `Trouble` about all of it, after which its contents are unknown.
+        root: Location in a `Trouble` about all of it, after which its contents are unknown. What a
+            folder, a file or a bucket holds begins with it.
     """
 
     root: str
