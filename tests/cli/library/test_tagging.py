@@ -575,6 +575,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1m" in done.stdout
     assert "1 would change" in done.stdout
     assert song.read_bytes() == before
+    with monkeypatch.context() as small:
+        small.setattr("serve_app.cli.library.tag.ROWS_TOGETHER", 1)
+        in_parts = runner.invoke(app, ["tag", "--library", "--dry-run", "--key-format", "openkey"])
+    assert in_parts.stdout == done.stdout
     done = runner.invoke(app, ["tag", str(song), str(stranger), "--only", "key", "--only", "bpm"])
     assert done.exit_code == 1
     assert f"not in the library; run `afa scan '{stranger}'` first" in done.stderr
