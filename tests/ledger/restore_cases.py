@@ -754,6 +754,24 @@ async def a_ledger_that_came_back_empty_is_not_reconciled(s: Setting) -> None:
         assert (await s.ledger.balance(ACCOUNT)).remaining == 50
 
 
+async def a_grant_that_was_made_three_times_counts_once(s: Setting) -> None:
+    with archive() as kept:
+        await s.ledger.topup(ACCOUNT, "pay:1", 7)
+        await Exporter(s.store, kept).export()
+        copy = await copy_of(s)
+        for number, left in enumerate((62, 57)):
+            await s.ledger.reserve(PAYER, f"a{number}", 5)
+            await Exporter(s.store, kept).export()
+            await fail_over(s, copy)
+            await s.ledger.reserve(PAYER, f"b{number}", 0)
+            (done,) = await Reconciler(s.store, kept).reconcile()
+            assert done.outcome == "merged"
+            assert (await s.ledger.balance(ACCOUNT)).remaining == left
+        await s.audit()
+        await Exporter(s.store, kept).export()
+        assert (await verify(kept)).problems == []
+
+
 async def more_lost_charges_than_lua_hands_over_come_back(s: Setting) -> None:
     with archive() as kept:
         exporter, hit = Exporter(s.store, kept), partial(s.ledger.count_hit, ACCOUNT, "basic")
@@ -782,6 +800,7 @@ async def more_lost_charges_than_lua_hands_over_come_back(s: Setting) -> None:
 
 RESTORE_CASES = (
     a_ledger_that_came_back_empty_is_not_reconciled,
+    a_grant_that_was_made_three_times_counts_once,
     a_restore_that_was_interrupted_is_refused,
     a_missing_end_or_shard_of_an_archive_is_noticed,
     an_exporter_that_looked_before_a_reconcile_tells_of_no_loss_after_it,
