@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import sys
 import tempfile
-import zlib
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -212,9 +211,9 @@ def damaged_view_told() -> Iterator[None]:
     """Report a damaged view of the library in one line: it has no data of its own."""
     try:
         yield
-    except sqlite3.OperationalError:
-        raise  # a disk that fails or is full damages nothing
-    except (sqlite3.DatabaseError, zlib.error) as error:
+    except (sqlite3.OperationalError, sqlite3.ProgrammingError):
+        raise  # neither a disk that fails or is full nor a fault of ours damages anything
+    except sqlite3.DatabaseError as error:
         folder = LocalFiles(Settings().data_dir.absolute()).library_view_dir
         fail(f"{folder}: {error}; end what uses it and remove it: the library's view is made again")
 

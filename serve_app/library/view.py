@@ -10,6 +10,7 @@ import logging
 import sqlite3
 import threading
 import weakref
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -242,7 +243,7 @@ class View:
             [track_id],
         )
         record, revision, write_id = found.fetchone() or (None, 0, "")
-        return (None if record is None else unpack(record)), revision, write_id
+        return (None if record is None else _track(record)), revision, write_id
 
     def of_term(self, term: str, owner: str, limit: int) -> list[LibraryTrack]:
         """Return the tracks of a term that this owner has, oldest first."""
@@ -251,7 +252,7 @@ class View:
             "WHERE term = ? AND owner = ? ORDER BY id LIMIT ?",
             [term, owner, limit],
         )
-        return [unpack(record) for (record,) in found]
+        return [_track(record) for (record,) in found]
 
     def named(self, artist: str, title: str, owners: Sequence[str]) -> list[Known]:
         """Return the tracks of that artist and title, however spelt, best first."""
@@ -302,7 +303,7 @@ class View:
             f"ORDER BY {order} LIMIT ?) JOIN record USING(n) ORDER BY {order}",
             [*bound, limit],
         )
-        return [(unpack(record), Position(*place)) for record, *place in found]
+        return [(_track(record), Position(*place)) for record, *place in found]
 
     def with_vectors(self, owners: Sequence[str]) -> dict[str, int]:
         """Return for each model how many tracks of these owners have its vector."""
@@ -390,6 +391,13 @@ class View:
 def _close(connections: list[sqlite3.Connection]) -> None:
     while connections:
         connections.pop().close()
+
+
+def _track(record: bytes) -> LibraryTrack:
+    try:
+        return unpack(record)
+    except zlib.error as error:
+        raise sqlite3.DatabaseError(f"a record is damaged: {error}") from error
 
 
 def _put(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:

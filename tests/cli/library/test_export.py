@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from serve_app.cli.environment import damaged_view_told
 from serve_app.cli.library.export import replaced
 from serve_app.cli.main import app
 from serve_app.library.library import Library
@@ -64,3 +65,10 @@ def test_a_view_damaged_in_its_middle_is_one_line(
     assert done.exit_code == 1
     assert done.stderr.startswith(f"afa: {view_dir}: ")
     assert done.stderr.endswith("and remove it: the library's view is made again\n")
+
+
+def test_a_fault_of_ours_is_not_taken_for_damage() -> None:
+    view = sqlite3.connect(":memory:")
+    view.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"), damaged_view_told():
+        view.execute("SELECT 1")
