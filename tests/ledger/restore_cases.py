@@ -772,6 +772,25 @@ async def a_grant_that_was_made_three_times_counts_once(s: Setting) -> None:
         assert (await verify(kept)).problems == []
 
 
+async def an_end_that_was_brought_back_and_then_made_again_counts_once(s: Setting) -> None:
+    with archive() as kept:
+        await s.ledger.reserve(PAYER, "a", 25)
+        await Exporter(s.store, kept).export()
+        copy = await copy_of(s)
+        await s.ledger.commit(ACCOUNT, "a")
+        for is_made_again, n_held in ((False, 0), (True, 1), (False, 2)):
+            await Exporter(s.store, kept).export()
+            await fail_over(s, copy)
+            if n_held:
+                await s.ledger.reserve(PAYER, f"b{n_held}", 1)
+            if is_made_again:
+                await s.ledger.commit(ACCOUNT, "a")
+            await Reconciler(s.store, kept).reconcile()
+            balance = await s.ledger.balance(ACCOUNT)
+            assert (balance.remaining, balance.held) == (35 - n_held, n_held)
+            await s.audit()
+
+
 async def more_lost_charges_than_lua_hands_over_come_back(s: Setting) -> None:
     with archive() as kept:
         exporter, hit = Exporter(s.store, kept), partial(s.ledger.count_hit, ACCOUNT, "basic")
@@ -801,6 +820,7 @@ async def more_lost_charges_than_lua_hands_over_come_back(s: Setting) -> None:
 RESTORE_CASES = (
     a_ledger_that_came_back_empty_is_not_reconciled,
     a_grant_that_was_made_three_times_counts_once,
+    an_end_that_was_brought_back_and_then_made_again_counts_once,
     a_restore_that_was_interrupted_is_refused,
     a_missing_end_or_shard_of_an_archive_is_noticed,
     an_exporter_that_looked_before_a_reconcile_tells_of_no_loss_after_it,

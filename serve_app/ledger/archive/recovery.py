@@ -114,29 +114,32 @@ def _sign(made: Plan, lost: Lost, entry: JournalEntry, free: set[str], *, is_und
 def _taken_back(entries: Sequence[tuple[Call, JournalEntry]]) -> set[int]:
     """Return the places of entries that an earlier recovery took back and did not bring back."""
     found: set[int] = set()
-    branch: list[int] = []
+    back: list[int] = []
+    branch: list[tuple[int, list[int]]] = []
     cut_off: dict[str, list[int]] = {}
     for place, (call, entry) in enumerate(entries):
         if entry.kind == LOST:
             first = int(entry.entry_id.partition("-")[0])
-            ended = cut_off.pop(entry.entry_id, None) or _cut(branch, entries, first)
+            ended = cut_off.pop(entry.entry_id, None) or _cut(branch, first)
             of_hold = {at: join_member(entry.account, entries[at][1].entry_id) for at in ended}
             begun = {of_hold[at] for at in ended if entries[at][1].kind == "reserve"}
-            back = {m for m, packed in call.holds.items() if m not in begun or not _is_free(packed)}
-            found.update(at for at, member in of_hold.items() if member not in back)
+            kept = {m for m, packed in call.holds.items() if m not in begun or not _is_free(packed)}
+            back = [at for at, member in of_hold.items() if member in kept]
+            found.update(of_hold.keys() - back)
             continue
-        last = entries[branch[-1]][1].number if branch else 0
+        last = branch[-1][0] if branch else 0
         if entry.number <= last:
-            cut_off[f"{entry.number}-{last}"] = _cut(branch, entries, entry.number)
-        branch.append(place)
+            cut_off[f"{entry.number}-{last}"] = _cut(branch, entry.number)
+        branch.append((entry.number, [place, *back]))  # a recovery, which follows, has what is back
+        back = []
     return found
 
 
-def _cut(branch: list[int], entries: Sequence[tuple[Call, JournalEntry]], first: int) -> list[int]:
-    """Remove from a branch what follows from number ``first`` on, and return it."""
-    ended = []
-    while branch and entries[branch[-1]][1].number >= first:
-        ended.append(branch.pop())
+def _cut(branch: list[tuple[int, list[int]]], first: int) -> list[int]:
+    """Remove from a branch what follows from number ``first`` on, and return its places."""
+    ended: list[int] = []
+    while branch and branch[-1][0] >= first:
+        ended += branch.pop()[1]
     return ended
 
 
