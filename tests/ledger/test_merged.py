@@ -1,6 +1,7 @@
 """Failovers at random, and calls made before they are noticed: no credit is lost or made."""
 
 import random
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from serve_app.domain.credits import AccountPayer, HoldClosedError, HoldMismatchError
 from serve_app.domain.errors import InsufficientCreditsError
 from serve_app.ledger.archive.export import Exporter
-from serve_app.ledger.archive.reconcile import Reconciler
+from serve_app.ledger.archive.reconcile import Reconciled, Reconciler
 from serve_app.ledger.archive.restore import verify
 from serve_app.ledger.jobs.types import NewJob
 from serve_app.ledger.packed import unpack_account, unpack_whole_hold
@@ -78,11 +79,7 @@ async def test_credits_are_what_holds_and_payments_say(setting: Setting, seed: i
         await customers.use(draw.randint(0, 8))
         done = await Reconciler(s.store, kept).reconcile()
         await s.audit()
-        refused = {one.account for one in done if one.outcome == "refused"}
-        for name in NAMES:
-            await _is_plausible(s, name)
-            if name not in refused:
-                await _is_exact(s, name)
+        await _are_as_recovered(s, done)
         assert await Reconciler(s.store, kept).reconcile() == []
         await comes_back(s, kept)
         await sums_are_balances(s, kept)
@@ -131,15 +128,19 @@ async def test_a_backup_from_before_a_failover_comes_back_with_the_archive(
         await customers.use(draw.choice([0, 0, 3]))
         done += await Reconciler(s.store, kept).reconcile()
         await s.audit()
-        refused = {one.account for one in done if one.outcome == "refused"}
-        for name in NAMES:
-            await _is_plausible(s, name)
-            if name not in refused:
-                await _is_exact(s, name)
+        await _are_as_recovered(s, done)
         assert await Reconciler(s.store, kept).reconcile() == []
         await Exporter(s.store, kept).export()
         assert (await verify(kept)).problems == []
         await sums_are_balances(s, kept)
+
+
+async def _are_as_recovered(s: Setting, done: Sequence[Reconciled]) -> None:
+    refused = {one.account for one in done if one.outcome == "refused"}
+    for name in NAMES:
+        await _is_plausible(s, name)
+        if name not in refused:
+            await _is_exact(s, name)
 
 
 async def _is_plausible(s: Setting, name: str) -> None:
